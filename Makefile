@@ -1,0 +1,52 @@
+# Every target sets up what it needs: a virtual environment in .venv, made anew when pyproject.toml or constraints.txt change.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+EXTRAS := dev,minari,datasets,hdf5,box2d
+# One thread per process: parallel one-thread processes beat one many-thread process.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.PHONY: help demo test test-slow check format bench docs clean
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: oal needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V). Say  make PYTHON=python3.12 ..."; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing oal into $(VENV) (once; some minutes on a slow line) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing oal and its test tools into $(VENV) (once) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@ $(VENV)/.core
+
+demo: $(VENV)/.core ## learn from shipped demonstrations, with a progress bar and a picture at the end
+	@$(BIN)/oal demo
+
+test: $(VENV)/.dev ## the fast tests
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m 'not slow'
+
+test-slow: $(VENV)/.dev ## the learning tests
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m slow
+
+check: $(VENV)/.dev ## lint, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+format: $(VENV)/.dev ## put the code in shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev ## measure, as ratios in one run (BENCH=--quick for a short one)
+	$(BIN)/python benchmarks/run.py $(BENCH)
+
+docs: $(VENV)/.dev ## write the generated pages of docs/ again
+	$(BIN)/python -m oal.equations_doc
+
+clean: ## remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .ruff_cache

@@ -1,0 +1,41 @@
+"""The `oal` command. Each verb lives in its own module and imports what is heavy only when it runs."""
+
+import sys
+
+import typer
+
+from oal import __version__
+from oal.errors import InputError
+
+app = typer.Typer(
+    name="oal",
+    help="Online apprenticeship learning: learn from demonstrations a policy as good as the expert for every cost in a set.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"oal {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+) -> None: ...
+
+
+def main() -> None:
+    """Run the command line; what the user can mend is one line on stderr and exit code 2, never a traceback."""
+    try:
+        app()
+    except InputError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        sys.exit(130)

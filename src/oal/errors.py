@@ -1,0 +1,28 @@
+"""The errors a user can cause. Each message names the thing, the value and the fix; the CLI prints it and exits with 2."""
+
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """Something the caller gave cannot be used: a file, a value, a name, a shape."""
+
+
+class MissingExtraError(InputError):
+    """An optional dependency is needed and not installed."""
+
+    def __init__(self, package: str, *, extra: str, needed_for: str) -> None:
+        super().__init__(f"{needed_for} needs the package '{package}': install it with  pip install 'oal[{extra}]'")
+
+
+def choice(name: str, value: str, allowed: Iterable[str]) -> str:
+    """Return `value` if it is one of `allowed`; otherwise say what `name` may be."""
+    options = list(allowed)
+    if value not in options:
+        raise InputError(f"{name} '{value}' is unknown: choose one of {', '.join(options)}")
+    return value
+
+
+def at_least(name: str, value: float, minimum: float) -> None:
+    """Refuse a number below `minimum` (or NaN)."""
+    if not value >= minimum:
+        raise InputError(f"{name} is {value}: it must be at least {minimum:g}")
