@@ -5,6 +5,7 @@ import sys
 import typer
 
 from oal import __version__
+from oal.cli.expert import expert
 from oal.errors import InputError
 
 app = typer.Typer(
@@ -27,6 +28,9 @@ def _version(show: bool) -> None:
 def _root(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
 ) -> None: ...
+
+
+app.command()(expert)
 
 
 def main() -> None:

@@ -1,0 +1,55 @@
+"""`oal expert`: train an expert on an environment's own reward and record its trajectories."""
+
+from pathlib import Path
+
+import typer
+
+
+def expert(
+    env: str = typer.Argument(..., help="A Gymnasium environment id, e.g. Hopper-v5."),
+    steps: int = typer.Option(300_000, help="Environment steps (one update per step)."),
+    seed: int = typer.Option(0, help="Root seed of all random streams."),
+    out: Path | None = typer.Option(None, help="Run folder; default runs/expert-ENV."),
+    episodes: int = typer.Option(25, help="Trajectories to record at the end."),
+    resume: bool = typer.Option(False, "--resume", help="Continue the run in the folder from its last checkpoint."),
+    stop_at_return: float | None = typer.Option(None, help="Stop early once an evaluation reaches this mean return."),
+    checkpoint_every: int = typer.Option(50_000, help="Steps between checkpoints."),
+    threads: int = typer.Option(1, help="Threads of computation."),
+    quiet: bool = typer.Option(False, "--quiet", help="No progress bar."),
+) -> None:
+    """Train a soft actor-critic expert, keep its best policy and record trajectories of it."""
+    from oal import runtime
+
+    runtime.set_threads(threads)
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    from oal import expert as experts
+
+    folder = out if out is not None else Path("runs") / f"expert-{env.replace('/', '_')}"
+    config = experts.ExpertConfig(
+        env_id=env, total_steps=steps, seed=seed, stop_at_return=stop_at_return, checkpoint_every=checkpoint_every
+    )
+    trainer = experts.prepare(config, folder, resume=resume)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[figures]}"),
+    )
+    try:
+        with Progress(*columns, disable=quiet) as bar:
+            task = bar.add_task(env, total=steps, completed=trainer.progress.step, figures="")
+
+            def show(progress: experts.Progress) -> None:
+                bar.update(
+                    task,
+                    completed=progress.step,
+                    figures=f"return {progress.last_return:.0f} (best {progress.best_return:.0f})",
+                )
+
+            trainer.run(show)
+    finally:
+        trainer.close()
+    typer.echo(f"{folder}: best evaluation {trainer.progress.best_return:.1f} in {trainer.progress.step} steps")

@@ -1,0 +1,538 @@
+"""The one boundary to Gymnasium 1.x: stepping, final observations, action scaling, absorbing states, evaluation.
+
+Inside oal observations are flat float32 vectors, actions are *encoded* (continuous ones scaled to [-1, 1], discrete
+ones one-hot) and costs are minimised; here, and only here, cost = -reward.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from oal.errors import InputError, at_least
+from oal.seeding import integer
+
+EnvSource = str | Callable[[], gym.Env]
+Act = Callable[[np.ndarray], np.ndarray]
+"""Observations [n, O] -> encoded actions [n, A]."""
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# What an environment looks like
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """Sizes, action bounds and horizon of an environment, as plain values that fit in JSON."""
+
+    env_id: str
+    kind: str
+    observation_size: int
+    action_size: int
+    action_low: tuple[float, ...] = ()
+    action_high: tuple[float, ...] = ()
+    action_shape: tuple[int, ...] = ()
+    action_start: int = 0
+    horizon: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "EnvSpec":
+        try:
+            fields: dict[str, Any] = {n: tuple(item) if isinstance(item, list) else item for n, item in value.items()}
+            return cls(**fields)
+        except TypeError as error:
+            raise InputError(f"the description of the environment cannot be read ({error})") from None
+
+
+def describe(env: gym.Env | VectorEnv, *, horizon: int | None = None) -> EnvSpec:
+    """Read an environment's spaces; refuse what cannot be learned on, naming why."""
+    vector = isinstance(env, VectorEnv)
+    observation_space = env.single_observation_space if vector else env.observation_space
+    action_space = env.single_action_space if vector else env.action_space
+    env_id = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+    if not observation_space.is_np_flattenable:
+        raise InputError(f"{env_id}: observations of {observation_space} have no fixed size and cannot be flattened")
+    steps = horizon if horizon is not None else (env.spec.max_episode_steps if env.spec is not None else None)
+    if steps is None:
+        raise InputError(f"{env_id} has no time limit: register it with max_episode_steps, or say the horizon")
+    at_least("horizon", steps, 1)
+    common: dict[str, Any] = {
+        "env_id": env_id,
+        "observation_size": spaces.flatdim(observation_space),
+        "horizon": int(steps),
+    }
+    if isinstance(action_space, spaces.Discrete):
+        return EnvSpec(kind="discrete", action_size=int(action_space.n), action_start=int(action_space.start), **common)
+    if isinstance(action_space, spaces.Box):
+        low, high = action_space.low.astype(np.float64).ravel(), action_space.high.astype(np.float64).ravel()
+        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+            raise InputError(f"{env_id}: the action space {action_space} is unbounded; wrap it with RescaleAction")
+        if not (low < high).all():
+            raise InputError(f"{env_id}: the action space {action_space} has a dimension without room (low = high)")
+        return EnvSpec(
+            kind="continuous",
+            action_size=len(low),
+            action_low=tuple(low.tolist()),
+            action_high=tuple(high.tolist()),
+            action_shape=tuple(action_space.shape),
+            **common,
+        )
+    raise InputError(f"{env_id}: actions of {action_space} are not supported; Box and Discrete are")
+
+
+class ActionCodec:
+    """Encode environment actions for the learner and decode the learner's: one scale for learner and expert alike."""
+
+    def __init__(self, spec: EnvSpec) -> None:
+        self.spec = spec
+        self._low = np.array(spec.action_low, np.float32)
+        self._high = np.array(spec.action_high, np.float32)
+        self._centre = (self._high + self._low) * np.float32(0.5)
+        self._half = (self._high - self._low) * np.float32(0.5)
+        self._is_unit = bool((self._low == -1.0).all() and (self._high == 1.0).all())
+        self._is_flat = len(spec.action_shape) == 1
+
+    def encode(self, actions: np.ndarray) -> np.ndarray:
+        """Environment actions [n, ...] -> encoded [n, A]: scaled to [-1, 1], or one-hot."""
+        actions = np.asarray(actions)
+        if self.spec.kind == "discrete":
+            index = actions.reshape(len(actions)).astype(np.int64) - self.spec.action_start
+            if len(index) and not (index.min() >= 0 and index.max() < self.spec.action_size):
+                raise InputError(f"an action lies outside the {self.spec.action_size} actions of {self.spec.env_id}")
+            return np.eye(self.spec.action_size, dtype=np.float32)[index]
+        flat = actions.reshape(len(actions), -1).astype(np.float32)
+        if flat.shape[1] != self.spec.action_size:
+            raise InputError(f"actions have {flat.shape[1]} numbers, {self.spec.env_id} takes {self.spec.action_size}")
+        return flat if self._is_unit else (flat - self._centre) / self._half
+
+    def decode(self, encoded: np.ndarray) -> list[Any]:
+        """Encoded actions [n, A] -> a list of n environment actions; continuous ones are clipped to the bounds."""
+        if self.spec.kind == "discrete":
+            return [int(index) + self.spec.action_start for index in encoded.argmax(axis=1)]
+        clipped = np.minimum(np.maximum(encoded, -1.0), 1.0)
+        if not self._is_unit:
+            # rounding may leave the bounds by one unit in the last place, so the bounds have the last word
+            clipped = np.minimum(np.maximum(clipped * self._half + self._centre, self._low), self._high)
+        return list(clipped if self._is_flat else clipped.reshape(len(clipped), *self.spec.action_shape))
+
+
+def flattener(space: spaces.Space) -> Callable[[Any], np.ndarray] | None:
+    """Return the map from observations to flat vectors, or None when they are flat vectors already."""
+    if isinstance(space, spaces.Box) and len(space.shape) == 1:
+        return None
+    return lambda observation: np.asarray(spaces.flatten(space, observation), np.float32)
+
+
+def make(source: EnvSource, *, horizon: int | None = None, render_mode: str | None = None) -> gym.Env:
+    """Make an environment from its id or from a function; a name Gymnasium does not know is an InputError."""
+    try:
+        if not isinstance(source, str):
+            env = source()
+        else:
+            extra: dict[str, Any] = {} if horizon is None else {"max_episode_steps": horizon}
+            env = gym.make(source, disable_env_checker=True, render_mode=render_mode, **extra)
+    except gym.error.DependencyNotInstalled as error:
+        raise InputError(f"environment {source}: {error}") from None
+    except gym.error.Error as error:
+        raise InputError(f"environment '{source}' cannot be made: {error}") from None
+    if not isinstance(env, gym.Env):
+        raise InputError(f"{source} made a {type(env).__name__}: a gymnasium.Env is needed")
+    if not isinstance(source, str) and horizon is not None:
+        env = gym.wrappers.TimeLimit(env, horizon)
+    return env
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# Stepping
+
+
+class Step(NamedTuple):
+    """What n environments did: [n, O], [n, A], [n], [n, O], [n], [n], [n].
+
+    `next_observation` is the true successor, also where the episode ended. `valid` is False where a vector
+    environment only reset itself in this step, so nothing happened that could be learned from.
+    """
+
+    observation: np.ndarray
+    action: np.ndarray
+    cost: np.ndarray
+    next_observation: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    valid: np.ndarray
+
+
+class Envs:
+    """n environments stepped together in this process; `observation` [n, O] is where to act next.
+
+    An episode that ends is restarted at once. Environments are seeded once, from the seed of the stream `purpose`;
+    `restart` begins new episodes from seeds that depend on its index only, so a resumed run meets the same ones.
+    """
+
+    def __init__(
+        self, source: EnvSource, *, count: int = 1, seed: int = 0, purpose: str = "env", horizon: int | None = None
+    ) -> None:
+        at_least("number of environments", count, 1)
+        self.envs = [make(source, horizon=horizon) for _ in range(count)]
+        self.spec = describe(self.envs[0], horizon=horizon)
+        self.codec = ActionCodec(self.spec)
+        self._flatten = flattener(self.envs[0].observation_space)
+        self._seed, self._purpose = seed, purpose
+        self.episode_returns = np.zeros(count)
+        self.episode_lengths = np.zeros(count, np.int64)
+        self.finished: list[tuple[float, int]] = []
+        """(return, length) of the episodes that ended since the list was last emptied by the caller."""
+        self._valid = np.ones(count, bool)
+        self.restart(0)
+
+    def __len__(self) -> int:
+        return len(self.envs)
+
+    def restart(self, index: int) -> None:
+        """Begin new episodes in all environments, seeded by `index`."""
+        self.observation = np.empty((len(self.envs), self.spec.observation_size), np.float32)
+        for i, env in enumerate(self.envs):
+            observation, _ = env.reset(seed=integer(self._seed, self._purpose, index, i))
+            self.observation[i] = observation if self._flatten is None else self._flatten(observation)
+        self.episode_returns[:] = 0.0
+        self.episode_lengths[:] = 0
+
+    def step(self, encoded: np.ndarray) -> Step:
+        """Take encoded actions [n, A] and restart the episodes that end."""
+        count = len(self.envs)
+        successor = np.empty((count, self.spec.observation_size), np.float32)
+        cost = np.empty(count, np.float32)
+        terminated, truncated = np.zeros(count, bool), np.zeros(count, bool)
+        following = successor
+        for i, (env, action) in enumerate(zip(self.envs, self.codec.decode(encoded), strict=True)):
+            observation, reward, ended, cut, _ = env.step(action)
+            reward = float(reward)
+            if not math.isfinite(reward):
+                raise InputError(f"{self.spec.env_id} gave the reward {reward} at step {self.episode_lengths[i]}")
+            successor[i] = observation if self._flatten is None else self._flatten(observation)
+            cost[i] = -reward
+            self.episode_returns[i] += reward
+            self.episode_lengths[i] += 1
+            if ended or cut:
+                terminated[i], truncated[i] = ended, cut
+                if following is successor:
+                    following = successor.copy()
+                self.finished.append((float(self.episode_returns[i]), int(self.episode_lengths[i])))
+                self.episode_returns[i], self.episode_lengths[i] = 0.0, 0
+                observation, _ = env.reset()
+                following[i] = observation if self._flatten is None else self._flatten(observation)
+        step = Step(self.observation, encoded, cost, successor, terminated, truncated, self._valid)
+        self.observation = following
+        return step
+
+    def close(self) -> None:
+        for env in self.envs:
+            env.close()
+
+
+class VectorEnvs:
+    """A user's Gymnasium vector environment behind the same interface as `Envs`, in each of the three autoreset modes.
+
+    Where the true successor of a last step is:
+      next step: in the returned observation; the step after it only resets (`valid` False there).
+      same step: in info["final_obs"]; the returned observation belongs to the new episode.
+      disabled:  in the returned observation; we reset with a mask.
+    """
+
+    def __init__(self, env: VectorEnv, *, seed: int = 0, purpose: str = "env", horizon: int | None = None) -> None:
+        self.env = env
+        self.spec = describe(env, horizon=horizon)
+        self.codec = ActionCodec(self.spec)
+        self.mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
+        self._flatten = flattener(env.single_observation_space)
+        self._seed, self._purpose = seed, purpose
+        self.finished: list[tuple[float, int]] = []
+        self.restart(0)
+
+    def __len__(self) -> int:
+        return self.env.num_envs
+
+    def restart(self, index: int) -> None:
+        """Begin new episodes in all environments, seeded by `index`."""
+        seeds: Any = [integer(self._seed, self._purpose, index, i) for i in range(len(self))]
+        observation, _ = self.env.reset(seed=seeds)
+        self.observation = self._flat(observation)
+        self.episode_returns = np.zeros(len(self))
+        self.episode_lengths = np.zeros(len(self), np.int64)
+        self._resetting = np.zeros(len(self), bool)
+
+    def _flat(self, observations: Any) -> np.ndarray:
+        if self._flatten is None:
+            return np.array(observations, np.float32)
+        parts = gym.vector.utils.iterate(self.env.observation_space, observations)
+        return np.stack([self._flatten(part) for part in parts])
+
+    def step(self, encoded: np.ndarray) -> Step:
+        """Take encoded actions [n, A]; `next_observation` is the true successor in every mode."""
+        actions = np.stack([np.asarray(action) for action in self.codec.decode(encoded)])
+        observation, reward, terminated, truncated, info = self.env.step(actions)
+        returned = self._flat(observation)
+        successor = returned
+        valid = ~self._resetting
+        done = (terminated | truncated) & valid
+        if not np.isfinite(reward[valid]).all():
+            raise InputError(f"{self.spec.env_id} gave a reward that is not finite")
+        if self.mode is AutoresetMode.SAME_STEP and done.any():
+            successor = returned.copy()
+            finals = info["final_obs"]
+            for i in np.flatnonzero(done):
+                successor[i] = finals[i] if self._flatten is None else self._flatten(finals[i])
+        following = returned
+        if self.mode is AutoresetMode.DISABLED and done.any():
+            observation, _ = self.env.reset(options={"reset_mask": done})
+            following = np.where(done[:, None], self._flat(observation), returned)
+        self.episode_returns += np.where(valid, reward, 0.0)
+        self.episode_lengths += valid
+        for i in np.flatnonzero(done):
+            self.finished.append((float(self.episode_returns[i]), int(self.episode_lengths[i])))
+        self.episode_returns[done] = 0.0
+        self.episode_lengths[done] = 0
+        if self.mode is AutoresetMode.NEXT_STEP:
+            self._resetting = done
+        step = Step(
+            self.observation,
+            encoded,
+            -np.asarray(reward, np.float32),
+            successor,
+            np.array(terminated, bool),
+            np.array(truncated, bool),
+            valid,
+        )
+        self.observation = following
+        return step
+
+    def close(self) -> None:
+        self.env.close()
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# Absorbing states
+#
+# After a true termination the rest of the horizon is spent in an absorbing state with its own cost c_abs. Then
+# occupancies of policies that die and of policies that live have the same mass, and dying has a price that the cost
+# player sets. A truncated episode was only cut off: what follows is unknown, and nothing is booked for it.
+
+
+class OccupancyMasses(NamedTuple):
+    """How one episode's share of the occupancy measure is spread: `alive` [T] per step, `absorbing`, `unknown`.
+
+    The three together sum to 1, for every episode.
+    """
+
+    alive: np.ndarray
+    absorbing: float
+    unknown: float
+
+
+def occupancy_masses(
+    length: int, *, terminated: bool, gamma: float = 1.0, horizon: int | None = None
+) -> OccupancyMasses:
+    """Split an episode's occupancy among its steps, the absorbing state and the unseen rest after a truncation.
+
+    Step t weighs γ^t, normalised over the horizon (endless when None, which needs γ < 1):
+    alive_t = (1-γ) γ^t / (1-γ^H), and the remaining (γ^T - γ^H) / (1-γ^H) is absorbing mass if the episode truly
+    terminated, unknown if it was cut off before the horizon.
+    """
+    at_least("episode length", length, 1)
+    if not 0.0 < gamma <= 1.0:
+        raise InputError(f"gamma is {gamma}: it must lie in (0, 1]")
+    if horizon is None and gamma == 1.0:
+        raise InputError("an endless horizon needs gamma below 1: say the horizon or lower gamma")
+    if horizon is not None and length > horizon:
+        raise InputError(f"the episode has {length} steps, more than the horizon of {horizon}")
+    weights = np.power(gamma, np.arange(length, dtype=np.float64))
+    total = 1.0 / (1.0 - gamma) if horizon is None else discounted_steps(horizon, gamma)
+    alive = weights / total
+    rest = max(0.0, 1.0 - float(alive.sum())) if length != horizon else 0.0
+    return OccupancyMasses(alive, rest if terminated else 0.0, 0.0 if terminated else rest)
+
+
+def discounted_steps(steps: int, gamma: float) -> float:
+    """Σ_{t<n} γ^t: n when γ = 1, otherwise (1-γ^n)/(1-γ)."""
+    return float(steps) if gamma == 1.0 else (1.0 - gamma**steps) / (1.0 - gamma)
+
+
+def absorbing_value(absorbing_cost: Any, gamma: float, *, steps_left: int | None = None) -> Any:
+    """Cost still to pay in the absorbing state: c_abs/(1-γ), or c_abs (1-γ^n)/(1-γ) when only n steps are left."""
+    if steps_left is None:
+        return absorbing_cost / (1.0 - gamma)
+    return absorbing_cost * discounted_steps(steps_left, gamma)
+
+
+def bootstrap_target(cost: Any, next_value: Any, terminated: Any, gamma: float, absorbing_cost: Any = 0.0) -> Any:
+    """c + γ V(s'), where the successor of a true termination is the absorbing state with V = c_abs/(1-γ).
+
+    Truncation does not appear: a truncated step's successor is real and its value counts in full.
+    Works on NumPy and on traced arrays; `terminated` is 0 or 1.
+    """
+    return cost + gamma * (next_value + terminated * (absorbing_value(absorbing_cost, gamma) - next_value))
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# Episodes: evaluation, recording, video
+
+
+class Episode(NamedTuple):
+    """One whole episode in the environment's own terms: actions in its units, rewards, T+1 flat observations."""
+
+    observations: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    terminated: bool
+    truncated: bool
+    success: bool | None
+    seed: int
+    initial_state: dict[str, list[float]]
+
+
+class Evaluation(NamedTuple):
+    """Returns, lengths and successes (None when the environment does not report any) of whole episodes."""
+
+    returns: np.ndarray
+    lengths: np.ndarray
+    successes: np.ndarray | None
+
+    @property
+    def mean_return(self) -> float:
+        return float(self.returns.mean())
+
+    def to_json(self) -> dict[str, float]:
+        summary = {
+            "return_mean": self.mean_return,
+            "return_std": float(self.returns.std()),
+            "return_min": float(self.returns.min()),
+            "return_max": float(self.returns.max()),
+            "length_mean": float(self.lengths.mean()),
+        }
+        if self.successes is not None:
+            summary["success_rate"] = float(self.successes.mean())
+        return summary
+
+
+def simulator_state(env: gym.Env) -> dict[str, list[float]]:
+    """Read the simulator's state where the environment shows it: MuJoCo's qpos and qvel, classic control's state."""
+    inner: Any = env.unwrapped
+    if hasattr(inner, "data") and hasattr(inner.data, "qpos"):
+        return {"qpos": inner.data.qpos.tolist(), "qvel": inner.data.qvel.tolist()}
+    state = getattr(inner, "state", None)
+    return {} if state is None else {"state": np.asarray(state, np.float64).ravel().tolist()}
+
+
+def set_simulator_state(env: gym.Env, state: dict[str, list[float]]) -> None:
+    """Put a freshly reset environment into a state read by `simulator_state`."""
+    inner: Any = env.unwrapped
+    if "qpos" in state and hasattr(inner, "set_state"):
+        inner.set_state(np.asarray(state["qpos"]), np.asarray(state["qvel"]))
+    elif "state" in state and hasattr(inner, "state"):
+        inner.state = np.asarray(state["state"])
+    else:
+        raise InputError(f"{type(inner).__name__}: the simulator's state cannot be set; replay from the reset seed")
+
+
+class EpisodeRunner:
+    """Whole episodes on environments of its own, several in lockstep so that the policy sees batches."""
+
+    def __init__(self, source: EnvSource, *, parallel: int = 1, horizon: int | None = None) -> None:
+        at_least("parallel episodes", parallel, 1)
+        self.envs = [make(source, horizon=horizon) for _ in range(parallel)]
+        self.spec = describe(self.envs[0], horizon=horizon)
+        self.codec = ActionCodec(self.spec)
+        self._flatten = flattener(self.envs[0].observation_space)
+
+    def run(self, act: Act, seeds: Sequence[int]) -> list[Episode]:
+        """Run one episode from each reset seed."""
+        episodes: list[Episode] = []
+        for start in range(0, len(seeds), len(self.envs)):
+            episodes += self._lockstep(act, list(seeds[start : start + len(self.envs)]))
+        return episodes
+
+    def _lockstep(self, act: Act, seeds: list[int]) -> list[Episode]:
+        count = len(seeds)
+        observations: list[list[np.ndarray]] = []
+        initial_states = []
+        for env, seed in zip(self.envs, seeds, strict=False):
+            observation, _ = env.reset(seed=seed)
+            observations.append([self._flat(observation)])
+            initial_states.append(simulator_state(env))
+        actions: list[list[Any]] = [[] for _ in seeds]
+        rewards: list[list[float]] = [[] for _ in seeds]
+        ends: list[tuple[bool, bool, bool | None]] = [(False, False, None)] * count
+        running = list(range(count))
+        while running:
+            encoded = act(np.stack([observations[i][-1] for i in running]))
+            still = []
+            for i, action in zip(running, self.codec.decode(encoded), strict=True):
+                observation, reward, terminated, truncated, info = self.envs[i].step(action)
+                observations[i].append(self._flat(observation))
+                actions[i].append(action)
+                rewards[i].append(float(reward))
+                if terminated or truncated:
+                    success = info.get("is_success", info.get("success"))
+                    ends[i] = (bool(terminated), bool(truncated), None if success is None else bool(success))
+                else:
+                    still.append(i)
+            running = still
+        return [
+            Episode(
+                np.stack(observations[i]),
+                np.stack([np.asarray(action) for action in actions[i]]),
+                np.array(rewards[i]),
+                *ends[i],
+                seed=seeds[i],
+                initial_state=initial_states[i],
+            )
+            for i in range(count)
+        ]
+
+    def _flat(self, observation: Any) -> np.ndarray:
+        # a copy: some environments hand out one buffer again and again
+        return np.array(observation if self._flatten is None else self._flatten(observation), np.float32)
+
+    def evaluate(self, act: Act, seeds: Sequence[int]) -> Evaluation:
+        """Run one episode from each reset seed and keep the returns, lengths and successes."""
+        return summarise(self.run(act, seeds))
+
+    def close(self) -> None:
+        for env in self.envs:
+            env.close()
+
+
+def summarise(episodes: Sequence[Episode]) -> Evaluation:
+    """Collect returns, lengths and successes of episodes."""
+    successes = [episode.success for episode in episodes]
+    known = [success for success in successes if success is not None]
+    return Evaluation(
+        np.array([episode.rewards.sum() for episode in episodes]),
+        np.array([len(episode.rewards) for episode in episodes]),
+        np.array(known) if len(known) == len(successes) else None,
+    )
+
+
+def episode_seeds(seed: int, purpose: str, count: int) -> list[int]:
+    """Reset seeds of `count` episodes of a named stream."""
+    return [integer(seed, purpose, index) for index in range(count)]
+
+
+def evaluate(
+    source: EnvSource, act: Act, *, episodes: int = 10, seed: int = 0, horizon: int | None = None
+) -> Evaluation:
+    """Evaluate a policy on fresh environments, with seeds apart from training's."""
+    at_least("episodes", episodes, 1)
+    runner = EpisodeRunner(source, parallel=min(episodes, 10), horizon=horizon)
+    try:
+        return runner.evaluate(act, episode_seeds(seed, "evaluation", episodes))
+    finally:
+        runner.close()

@@ -1,0 +1,307 @@
+"""Train an expert: soft actor-critic on an environment's own cost, resumable, and record its trajectories.
+
+A run folder holds config.json, metrics.jsonl, checkpoint.safetensors, best.safetensors (the policy with the best
+evaluation), policy.safetensors (the last one), status.json and, at the end, demos.npz.
+
+Every checkpoint ends the episode at hand and begins a new one from a seed of its own. So a run resumed from a
+checkpoint continues exactly as the run that was never stopped, for environments whose state cannot be saved too.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oal import checkpoint, files, seeding
+from oal.envs import Envs, Episode, EpisodeRunner, Evaluation, episode_seeds, summarise
+from oal.errors import InputError, at_least
+from oal.nets import HostActor
+from oal.offpolicy import SACConfig, Shapes, compile_sac, init_sac
+from oal.policy import Policy
+from oal.replay import Replay
+
+
+@dataclass(frozen=True)
+class ExpertConfig:
+    """What is trained, for how long, and how often it is looked at. Steps are environment steps."""
+
+    env_id: str
+    total_steps: int
+    seed: int = 0
+    warmup_steps: int | None = None
+    """Uniformly random steps before learning; None: 5,000, or a twentieth of the run if that is less."""
+    block: int = 50
+    """Environment steps, and as many updates, per compiled block."""
+    replay_capacity: int = 1_000_000
+    evaluate_every: int | None = None
+    """None: a fortieth of the run, between 1,000 and 10,000 steps."""
+    evaluation_episodes: int = 5
+    checkpoint_every: int = 50_000
+    stop_at_return: float | None = None
+    """Stop early once an evaluation's mean return reaches this."""
+    sac: SACConfig = field(default_factory=SACConfig)
+
+    def __post_init__(self) -> None:
+        at_least("steps", self.total_steps, 1)
+        at_least("block", self.block, 1)
+        at_least("evaluation_episodes", self.evaluation_episodes, 1)
+        at_least("checkpoint_every", self.checkpoint_every, self.block)
+        if self.evaluate_every is not None:
+            at_least("evaluate_every", self.evaluate_every, 1)
+
+    @property
+    def warmup(self) -> int:
+        return min(5_000, self.total_steps // 20) if self.warmup_steps is None else self.warmup_steps
+
+    @property
+    def evaluation_interval(self) -> int:
+        if self.evaluate_every is not None:
+            return self.evaluate_every
+        return min(10_000, max(1_000, self.total_steps // 40))
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "ExpertConfig":
+        sac = dict(value["sac"])
+        sac["hidden"] = tuple(sac["hidden"])
+        return cls(**{**value, "sac": SACConfig(**sac)})
+
+
+@dataclass
+class Progress:
+    """Where a run is; handed to the progress callback after every block."""
+
+    step: int = 0
+    best_return: float = -np.inf
+    last_return: float = np.nan
+    training_return: float = np.nan
+    steps_per_second: float = np.nan
+
+
+class ExpertTrainer:
+    """One training run in one folder."""
+
+    def __init__(self, config: ExpertConfig, folder: Path) -> None:
+        self.config = config
+        self.folder = folder
+        self.progress = Progress()
+        self.envs = Envs(config.env_id, seed=config.seed, purpose="expert-env")
+        spec = self.envs.spec
+        self.spec = spec
+        self.shapes = Shapes(
+            "continuous" if spec.kind == "continuous" else "discrete", spec.observation_size, spec.action_size
+        )
+        self.runner = EpisodeRunner(config.env_id, parallel=config.evaluation_episodes)
+        self.state = init_sac(seeding.integer(config.seed, "expert-learner"), self.shapes, config.sac)
+        self.block = compile_sac(self.shapes, config.sac)
+        self.actor = HostActor(self.shapes.kind, self.state.actor)
+        self.replay = Replay(min(config.replay_capacity, config.total_steps), spec.observation_size, spec.action_size)
+        self.action_rng = seeding.generator(config.seed, "expert-actions")
+        self.replay_rng = seeding.generator(config.seed, "expert-replay")
+
+    def _random_actions(self) -> np.ndarray:
+        if self.shapes.kind == "continuous":
+            return self.action_rng.uniform(-1.0, 1.0, (1, self.shapes.action_size)).astype(np.float32)
+        return np.eye(self.shapes.action_size, dtype=np.float32)[
+            self.action_rng.integers(0, self.shapes.action_size, size=1)
+        ]
+
+    def _collect(self, steps: int) -> None:
+        for _ in range(steps):
+            warming_up = self.progress.step < self.config.warmup
+            action = self._random_actions() if warming_up else self.actor.sample(self.envs.observation, self.action_rng)
+            step = self.envs.step(action)
+            self.replay.add(step.observation, step.action, step.cost, step.next_observation, step.terminated)
+            self.progress.step += 1
+        if not np.isfinite(self.envs.observation).all():
+            raise InputError(
+                f"{self.spec.env_id} gave an observation that is not finite near step {self.progress.step}"
+            )
+
+    def run(self, on_progress: Callable[[Progress], None] = lambda _: None) -> Evaluation | None:
+        """Train to the end; return the last evaluation."""
+        config, progress = self.config, self.progress
+        evaluation = None
+        metrics: dict[str, Any] = {}
+        self._write_status("running")
+        since, steps_since = time.perf_counter(), progress.step
+        while progress.step < config.total_steps:
+            steps = min(config.block, config.total_steps - progress.step)
+            learning = progress.step >= max(config.warmup, 1)
+            if learning:
+                # the compiled block runs while the simulator collects the next steps with the actor before it
+                rows = self.replay.sample(self.replay_rng, config.block, config.sac.batch_size)
+                self.state, metrics = self.block(self.state, rows, None)
+            before = progress.step
+            self._collect(steps)
+            if learning:
+                self.actor.load(self.state.actor)
+            if self.envs.finished:
+                progress.training_return = float(np.mean([value for value, _ in self.envs.finished[-10:]]))
+            if _crossed(before, progress.step, config.evaluation_interval) or progress.step == config.total_steps:
+                now = time.perf_counter()
+                progress.steps_per_second = (progress.step - steps_since) / (now - since)
+                evaluation = self._evaluate(metrics)
+                since, steps_since = time.perf_counter(), progress.step
+            if _crossed(before, progress.step, config.checkpoint_every):
+                self.checkpoint()
+            on_progress(progress)
+            if (
+                evaluation is not None
+                and config.stop_at_return is not None
+                and evaluation.mean_return >= config.stop_at_return
+            ):
+                break
+        self.checkpoint()
+        self._policy().save(self.folder / "policy.safetensors")
+        self._write_status("trained")
+        return evaluation
+
+    def _policy(self) -> Policy:
+        return Policy(
+            self.spec,
+            self.actor.layers,
+            info={"step": self.progress.step, "seed": self.config.seed, "algorithm": "sac"},
+        )
+
+    def _evaluate(self, metrics: dict[str, Any]) -> Evaluation:
+        """Evaluate on the same initial states each time, log, and keep the best policy."""
+        config, progress = self.config, self.progress
+        seeds = episode_seeds(config.seed, "expert-evaluation", config.evaluation_episodes)
+        evaluation = self.runner.evaluate(self.actor.mode, seeds)
+        progress.last_return = evaluation.mean_return
+        numbers = {name: float(value) for name, value in metrics.items()}
+        bad = [name for name, value in numbers.items() if not np.isfinite(value)]
+        if bad:
+            raise InputError(
+                f"{', '.join(bad)} became infinite or NaN by step {progress.step}; the last checkpoint in "
+                f"{self.folder} is good: resume with another seed or a smaller learning rate"
+            )
+        if progress.last_return > progress.best_return:
+            progress.best_return = progress.last_return
+            self._policy().save(self.folder / "best.safetensors")
+        recent = self.envs.finished
+        record = {
+            "step": progress.step,
+            **evaluation.to_json(),
+            "training_return": float(np.mean([value for value, _ in recent])) if recent else None,
+            "training_length": float(np.mean([length for _, length in recent])) if recent else None,
+            "steps_per_second": round(progress.steps_per_second, 1),
+            **numbers,
+        }
+        self.envs.finished = []
+        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+        return evaluation
+
+    # ----- stop and resume
+
+    @property
+    def checkpoint_path(self) -> Path:
+        return self.folder / "checkpoint.safetensors"
+
+    def checkpoint(self) -> None:
+        """Save everything, then begin a new episode from a seed that a resumed run derives as well."""
+        rows, counters = self.replay.state()
+        info = {
+            "config": asdict(self.config),
+            "step": self.progress.step,
+            "best_return": self.progress.best_return if np.isfinite(self.progress.best_return) else None,
+            "replay": counters,
+            "action_rng": self.action_rng.bit_generator.state,
+            "replay_rng": self.replay_rng.bit_generator.state,
+            "environment": "restarted at this checkpoint",
+        }
+        arrays = {
+            **checkpoint.named(self.state, "state"),
+            **checkpoint.named(self.actor.layers, "behaviour"),
+            "replay/rows": rows["rows"],
+        }
+        checkpoint.save(self.checkpoint_path, arrays, info, kind="expert-checkpoint")
+        self._begin_episode()
+
+    def _begin_episode(self) -> None:
+        self.envs.restart(self.progress.step)
+        self.envs.finished = []
+
+    def resume(self) -> None:
+        """Continue from the folder's checkpoint; metrics logged after it are dropped."""
+        arrays, info = checkpoint.load(self.checkpoint_path, kind="expert-checkpoint")
+        self.state = checkpoint.restored(self.state, arrays, "state")
+        self.actor.load(checkpoint.restored(self.actor.layers, arrays, "behaviour"))
+        self.replay.restore({"rows": arrays["replay/rows"]}, info["replay"])
+        self.action_rng.bit_generator.state = info["action_rng"]
+        self.replay_rng.bit_generator.state = info["replay_rng"]
+        self.progress.step = int(info["step"])
+        self.progress.best_return = -np.inf if info["best_return"] is None else float(info["best_return"])
+        log = self.folder / "metrics.jsonl"
+        if log.exists():
+            kept = [line for line in log.read_text().splitlines() if _logged_step(line) <= self.progress.step]
+            files.write_text(log, "".join(line + "\n" for line in kept))
+        self._begin_episode()
+
+    def _write_status(self, status: str) -> None:
+        best = self.progress.best_return
+        files.write_json(
+            self.folder / "status.json",
+            {"status": status, "step": self.progress.step, "best_return": best if np.isfinite(best) else None},
+        )
+
+    def close(self) -> None:
+        self.envs.close()
+        self.runner.close()
+
+
+def _logged_step(line: str) -> float:
+    try:
+        return float(json.loads(line)["step"])
+    except (json.JSONDecodeError, KeyError):
+        return np.inf  # a line cut short by a kill
+
+
+def _crossed(before: int, after: int, interval: int) -> bool:
+    return before // interval != after // interval
+
+
+def prepare(config: ExpertConfig, folder: str | Path, *, resume: bool = False) -> ExpertTrainer:
+    """Open a run folder: a new one, or with `resume` one that holds a checkpoint (`total_steps` may be extended)."""
+    folder = Path(folder)
+    config_path = folder / "config.json"
+    if resume:
+        saved = ExpertConfig.from_json(files.read_json(config_path)["expert"])
+        if saved.env_id != config.env_id or saved.seed != config.seed:
+            raise InputError(
+                f"{folder} trains {saved.env_id} with seed {saved.seed}, not {config.env_id} with seed {config.seed}"
+            )
+    elif config_path.exists():
+        raise InputError(f"{folder} holds a run already: add --resume to continue it, or choose another folder")
+    trainer = ExpertTrainer(config, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write_json(config_path, {"expert": asdict(config), "environment": trainer.spec.to_json()})
+    if resume and trainer.checkpoint_path.exists():
+        trainer.resume()
+    return trainer
+
+
+def record_episodes(policy: Policy, *, episodes: int, seed: int, deterministic: bool = True) -> list[Episode]:
+    """Run whole episodes of a policy from seeds of their own stream."""
+    at_least("episodes", episodes, 1)
+    runner = EpisodeRunner(policy.spec.env_id, parallel=min(episodes, 10), horizon=policy.spec.horizon)
+    try:
+        act = policy.act if deterministic else policy.sample
+        return runner.run(act, episode_seeds(seed, "expert-demonstrations", episodes))
+    finally:
+        runner.close()
+
+
+def best_policy(folder: str | Path) -> Policy:
+    """Load a run's policy with the best evaluation."""
+    return Policy.load(Path(folder) / "best.safetensors")
+
+
+def evaluation_of(episodes: list[Episode]) -> Evaluation:
+    """Returns and lengths of recorded episodes."""
+    return summarise(episodes)

@@ -1,0 +1,170 @@
+"""Networks and action distributions: pure functions over pytrees, and the same actor in NumPy for the host.
+
+Actions are *encoded* throughout: continuous actions scaled to [-1, 1], discrete ones one-hot (see `oal.envs`).
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+ActionKind = Literal["continuous", "discrete"]
+
+LOG_STD_MIN = -20.0
+LOG_STD_MAX = 2.0
+_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+class Layer(NamedTuple):
+    """One affine map x -> x weight + bias; weight [in, out], bias [out]."""
+
+    weight: Any
+    bias: Any
+
+
+MLP = tuple[Layer, ...]
+
+
+def init_mlp(key: jax.Array, sizes: Sequence[int]) -> MLP:
+    """Draw an MLP with the given layer widths; weights and biases uniform in ±1/sqrt(fan in)."""
+    layers = []
+    for layer_key, fan_in, fan_out in zip(jax.random.split(key, len(sizes) - 1), sizes, sizes[1:], strict=False):
+        bound = 1.0 / math.sqrt(fan_in)
+        weight_key, bias_key = jax.random.split(layer_key)
+        layers.append(
+            Layer(
+                jax.random.uniform(weight_key, (fan_in, fan_out), jnp.float32, -bound, bound),
+                jax.random.uniform(bias_key, (fan_out,), jnp.float32, -bound, bound),
+            )
+        )
+    return tuple(layers)
+
+
+def mlp(params: MLP, x: jax.Array, *, layer_norm: bool = False) -> jax.Array:
+    """Apply affine maps with ReLU between them; `layer_norm` standardises each hidden layer before its ReLU."""
+    for layer in params[:-1]:
+        x = x @ layer.weight + layer.bias
+        if layer_norm:
+            centred = x - x.mean(axis=-1, keepdims=True)
+            x = centred * jax.lax.rsqrt(jnp.mean(centred**2, axis=-1, keepdims=True) + 1e-5)
+        x = jax.nn.relu(x)
+    return x @ params[-1].weight + params[-1].bias
+
+
+def init_actor(key: jax.Array, kind: ActionKind, observation_size: int, action_size: int, hidden: Sequence[int]) -> MLP:
+    """Draw an actor: outputs mean and log-std of each action (continuous) or one logit per action (discrete)."""
+    outputs = 2 * action_size if kind == "continuous" else action_size
+    return init_mlp(key, (observation_size, *hidden, outputs))
+
+
+def init_critic(
+    key: jax.Array, kind: ActionKind, observation_size: int, action_size: int, hidden: Sequence[int]
+) -> MLP:
+    """Draw a critic: (observation, action) -> one value (continuous), observation -> a value per action (discrete)."""
+    if kind == "continuous":
+        return init_mlp(key, (observation_size + action_size, *hidden, 1))
+    return init_mlp(key, (observation_size, *hidden, action_size))
+
+
+def critic_value(
+    params: MLP, kind: ActionKind, observation: jax.Array, action: jax.Array, *, layer_norm: bool = False
+) -> jax.Array:
+    """Q(s, a) [B] of encoded actions [B, A]; a discrete action may also be a distribution, giving the mean over it."""
+    if kind == "continuous":
+        return mlp(params, jnp.concatenate([observation, action], axis=-1), layer_norm=layer_norm)[..., 0]
+    return jnp.sum(mlp(params, observation, layer_norm=layer_norm) * action, axis=-1)
+
+
+class Gaussian(NamedTuple):
+    """Diagonal Gaussian before the tanh; mean and log_std [B, A]."""
+
+    mean: jax.Array
+    log_std: jax.Array
+
+
+def gaussian(params: MLP, observation: jax.Array) -> Gaussian:
+    """Return the actor's pre-tanh Gaussian; log-std depends on the state and is clipped to [-20, 2]."""
+    mean, log_std = jnp.split(mlp(params, observation), 2, axis=-1)
+    return Gaussian(mean, jnp.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
+
+
+def squash_log_det(pre_tanh: jax.Array) -> jax.Array:
+    """log d tanh(u)/du = log(1 - tanh(u)²) = 2 (log 2 - u - softplus(-2u)), stable for large |u|."""
+    return 2.0 * (math.log(2.0) - pre_tanh - jax.nn.softplus(-2.0 * pre_tanh))
+
+
+def gaussian_log_prob(distribution: Gaussian, pre_tanh: jax.Array) -> jax.Array:
+    """log π(tanh(u) | s) [B] of the tanh-squashed Gaussian at the pre-tanh value u [B, A]."""
+    standardised = (pre_tanh - distribution.mean) * jnp.exp(-distribution.log_std)
+    log_density = -0.5 * standardised**2 - distribution.log_std - _LOG_SQRT_2PI
+    return jnp.sum(log_density - squash_log_det(pre_tanh), axis=-1)
+
+
+def sample_squashed(distribution: Gaussian, key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Draw a reparameterised action; return (action = tanh(u), u, log π(action))."""
+    noise = jax.random.normal(key, distribution.mean.shape, distribution.mean.dtype)
+    pre_tanh = distribution.mean + jnp.exp(distribution.log_std) * noise
+    # the noise is the standardised value, so the density needs no division by the std
+    log_density = -0.5 * noise**2 - distribution.log_std - _LOG_SQRT_2PI
+    log_prob = jnp.sum(log_density - squash_log_det(pre_tanh), axis=-1)
+    return jnp.tanh(pre_tanh), pre_tanh, log_prob
+
+
+def log_policy(params: MLP, observation: jax.Array) -> jax.Array:
+    """log π(· | s) [B, A] of a discrete actor."""
+    return jax.nn.log_softmax(mlp(params, observation), axis=-1)
+
+
+class HostActor:
+    """The actor in NumPy, on host copies of its weights: an action costs microseconds, not a JAX dispatch.
+
+    Its numbers equal the JAX actor's to float32 rounding. Observations [n, O] in, encoded actions [n, A] out.
+    """
+
+    def __init__(self, kind: ActionKind, params: MLP) -> None:
+        self.kind: ActionKind = kind
+        self.layers: tuple[Layer, ...] = ()
+        self.load(params)
+
+    def load(self, params: MLP) -> None:
+        """Take copies of new weights (JAX may reuse the device's buffers)."""
+        self.layers = tuple(
+            Layer(np.array(layer.weight, np.float32), np.array(layer.bias, np.float32)) for layer in params
+        )
+
+    def outputs(self, observation: np.ndarray) -> np.ndarray:
+        """Return the network's raw outputs: [mean, log-std] or logits."""
+        x = observation
+        for layer in self.layers[:-1]:
+            x = x @ layer.weight
+            x += layer.bias
+            np.maximum(x, 0.0, out=x)
+        x = x @ self.layers[-1].weight
+        x += self.layers[-1].bias
+        return x
+
+    def sample(self, observation: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Draw encoded actions from the policy."""
+        outputs = self.outputs(observation)
+        if self.kind == "continuous":
+            size = outputs.shape[1] // 2
+            std = np.exp(np.clip(outputs[:, size:], LOG_STD_MIN, LOG_STD_MAX))
+            return np.tanh(outputs[:, :size] + std * rng.standard_normal((len(outputs), size), np.float32))
+        # the Gumbel trick: argmax of logits plus Gumbel noise is a draw from the softmax
+        return _one_hot_argmax(outputs + rng.gumbel(size=outputs.shape).astype(np.float32))
+
+    def mode(self, observation: np.ndarray) -> np.ndarray:
+        """Return the encoded deterministic actions: tanh of the mean, or the likeliest action."""
+        outputs = self.outputs(observation)
+        if self.kind == "continuous":
+            return np.tanh(outputs[:, : outputs.shape[1] // 2])
+        return _one_hot_argmax(outputs)
+
+
+def _one_hot_argmax(scores: np.ndarray) -> np.ndarray:
+    encoded = np.zeros_like(scores, np.float32)
+    encoded[np.arange(len(scores)), scores.argmax(axis=1)] = 1.0
+    return encoded

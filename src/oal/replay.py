@@ -1,0 +1,108 @@
+"""Replay memory on the host: preallocated float32 rows, gathered ahead of each compiled block of updates."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from oal.errors import InputError, at_least
+
+
+class Batch(NamedTuple):
+    """Transitions [..., B, width] or [..., B]; `next_observation` is the true successor, never an auto-reset one."""
+
+    observation: Any
+    action: Any
+    cost: Any
+    next_observation: Any
+    terminated: Any
+
+
+class Replay:
+    """A ring of transitions, each one packed float32 row, so that a batch is one gather.
+
+    Row layout: observation, action, cost, next observation, terminated. A truncated transition is stored as an
+    ordinary one: its successor is real, and only `terminated` ends bootstrapping.
+    """
+
+    def __init__(self, capacity: int, observation_size: int, action_size: int) -> None:
+        at_least("replay capacity", capacity, 1)
+        self.capacity = capacity
+        self.observation_size = observation_size
+        self.action_size = action_size
+        self.rows = np.zeros((capacity, 2 * observation_size + action_size + 2), np.float32)
+        self.size = 0
+        self.position = 0
+
+    def __len__(self) -> int:
+        return self.size
+
+    def add(
+        self,
+        observation: np.ndarray,
+        action: np.ndarray,
+        cost: np.ndarray,
+        next_observation: np.ndarray,
+        terminated: np.ndarray,
+    ) -> None:
+        """Store n transitions ([n, O], [n, A], [n], [n, O], [n]) over the oldest ones."""
+        count = len(cost)
+        stop = self.position + count
+        if stop <= self.capacity:
+            rows = self.rows[self.position : stop]
+        else:
+            if count > self.capacity:
+                raise InputError(f"{count} transitions at once do not fit a replay of {self.capacity}: enlarge it")
+            rows = np.empty((count, self.rows.shape[1]), np.float32)
+        o, a = self.observation_size, self.action_size
+        rows[:, :o] = observation
+        rows[:, o : o + a] = action
+        rows[:, o + a] = cost
+        rows[:, o + a + 1 : -1] = next_observation
+        rows[:, -1] = terminated
+        if stop > self.capacity:
+            self.rows[np.arange(self.position, stop) % self.capacity] = rows
+        self.position = stop % self.capacity
+        self.size = min(self.size + count, self.capacity)
+
+    def sample(self, rng: np.random.Generator, *shape: int) -> np.ndarray:
+        """Gather uniformly drawn rows [*shape, width] into a fresh array (a compiled block may still read the last)."""
+        if self.size == 0:
+            raise InputError("the replay is empty: collect transitions before sampling")
+        index = rng.integers(0, self.size, size=shape)
+        return self.rows.take(index.ravel(), axis=0).reshape(*shape, -1)
+
+    def last(self, count: int) -> np.ndarray:
+        """Return copies of the newest `count` rows (fewer if there are fewer), oldest first."""
+        count = min(count, self.size)
+        return self.rows[np.arange(self.position - count, self.position) % self.capacity]
+
+    def unpack(self, rows: Any) -> Batch:
+        """Cut packed rows (NumPy or traced JAX) into named parts."""
+        return unpack(rows, self.observation_size, self.action_size)
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+        """Return (the filled rows as a view, counters) for a checkpoint."""
+        return {"rows": self.rows[: self.size]}, {"size": self.size, "position": self.position}
+
+    def restore(self, arrays: dict[str, np.ndarray], counters: dict[str, int]) -> None:
+        """Take back what `state` gave."""
+        rows = arrays["rows"]
+        if rows.ndim != 2 or rows.shape[1] != self.rows.shape[1] or len(rows) > self.capacity:
+            raise InputError(
+                f"the saved replay has shape {rows.shape}, which does not fit {self.rows.shape}: same environment "
+                "and capacity are needed"
+            )
+        self.rows[: len(rows)] = rows
+        self.size, self.position = int(counters["size"]), int(counters["position"])
+
+
+def unpack(rows: Any, observation_size: int, action_size: int) -> Batch:
+    """Cut packed rows [..., width] into named parts."""
+    o, a = observation_size, action_size
+    return Batch(
+        observation=rows[..., :o],
+        action=rows[..., o : o + a],
+        cost=rows[..., o + a],
+        next_observation=rows[..., o + a + 1 : -1],
+        terminated=rows[..., -1],
+    )
