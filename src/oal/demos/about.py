@@ -32,7 +32,7 @@ class About:
     terminated: Sequence[bool] | None = None
     truncated: Sequence[bool] | None = None
     seeds: Sequence[int | None] | None = None
-    initial_states: Sequence[np.ndarray | None] | None = None
+    initial_states: Sequence[Mapping[str, Sequence[float]] | None] | None = None
     strides: Sequence[int] | None = None
 
     def of_episode(self, episode: int) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def write(demos: Demos, *, endings: bool) -> str:
     if any(t.seed is not None for t in demos):
         about["seeds"] = [t.seed for t in demos]
     if any(t.initial_state is not None for t in demos):
-        about["initial_states"] = [None if t.initial_state is None else t.initial_state.tolist() for t in demos]
+        about["initial_states"] = [t.initial_state for t in demos]
     if any(t.stride > 1 for t in demos):
         about["strides"] = [t.stride for t in demos]
     return json.dumps(about, allow_nan=False)
@@ -112,7 +112,7 @@ def read(where: str, text: str, *, episodes: int | None = None) -> About:
         "terminated": (_is_bool, "true or false"),
         "truncated": (_is_bool, "true or false"),
         "seeds": (lambda seed: seed is None or _is_int(seed), "a whole number or null"),
-        "initial_states": (lambda state: state is None or _is_vector(state), "a list of numbers or null"),
+        "initial_states": (lambda state: state is None or _is_named_vectors(state), "named lists of numbers, or null"),
         "strides": (_is_int, "a whole number"),
     }
     columns: dict[str, Any] = {}
@@ -126,9 +126,6 @@ def read(where: str, text: str, *, episodes: int | None = None) -> About:
             if not is_right(entry):
                 raise InputError(f"{where}: {name} of episode {episode} is {_short(entry)}: it must be {wanted}")
         columns[name] = column
-    if "initial_states" in columns:
-        states = columns["initial_states"]
-        columns["initial_states"] = [None if state is None else np.array(state, np.float64) for state in states]
     endings_known = value.get("endings_known", True)
     if not _is_bool(endings_known):
         raise InputError(f"{where}: endings_known is {_short(endings_known)}: it must be true or false")
@@ -150,8 +147,10 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_vector(value: Any) -> bool:
-    return isinstance(value, list) and all(_is_number(entry) for entry in value)
+def _is_named_vectors(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    return all(isinstance(vector, list) and all(map(_is_number, vector)) for vector in value.values())
 
 
 def _is_number(value: Any) -> bool:

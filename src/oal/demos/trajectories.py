@@ -39,6 +39,17 @@ def _frozen(name: str, values: Any) -> np.ndarray:
     return array
 
 
+def _named_vectors(name: str, value: Any) -> dict[str, tuple[float, ...]]:
+    """Return a copy of a dictionary of vectors, after checking that it is one."""
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise InputError(f"{name} is a {type(value).__name__}: it must be a dictionary of named vectors")
+    vectors = {key: _frozen(f"{name} '{key}'", vector) for key, vector in value.items()}
+    for key, vector in vectors.items():
+        if vector.ndim != 1:
+            raise InputError(f"{name} '{key}' has shape {vector.shape}: it must be a flat vector")
+    return {key: tuple(vector.astype(np.float64).tolist()) for key, vector in vectors.items()}
+
+
 def _place(index: tuple[int, ...]) -> str:
     step = f"step {index[0]}" if index else "its only value"
     return step + (f", index {index[1:]}" if index[1:] else "")
@@ -54,7 +65,7 @@ class Trajectory:
     actions: [T, ...]: floats for Box, integers for Discrete action spaces, in the environment's units.
     rewards: [T], if they were recorded.
     terminated, truncated: how it ended: in a terminal state; cut off from outside. Neither: a part of an episode.
-    seed, initial_state: what the environment was reset with, for replaying; the state is a flat vector of the simulator's.
+    seed, initial_state: for replaying: the reset seed, and the simulator's state after it as named vectors.
     stride: only every stride-th step of the episode was kept (so neighbouring rows are not consecutive when above 1).
     """
 
@@ -65,7 +76,7 @@ class Trajectory:
     truncated: bool = False
     _: KW_ONLY
     seed: int | None = None
-    initial_state: np.ndarray | None = None
+    initial_state: Mapping[str, Sequence[float]] | None = None
     stride: int = 1
 
     def __post_init__(self) -> None:
@@ -79,8 +90,8 @@ class Trajectory:
             raise InputError("the episode has no steps: leave out episodes of length zero")
         if len(self.observations) not in (length, length + 1):
             raise InputError(
-                f"there are {len(self.observations)} observations and {length} actions: give {length + 1} observations, "
-                f"or {length} when the one after the last action is not known"
+                f"there are {len(self.observations)} observations and {length} actions: give {length + 1} "
+                f"observations, or {length} when the one after the last action is not known"
             )
         if self.rewards is not None:
             rewards = _frozen("rewards", self.rewards)
@@ -97,10 +108,7 @@ class Trajectory:
                 raise InputError(f"seed is {self.seed!r}: it must be a whole number, 0 or larger, or None")
             set_field(self, "seed", int(self.seed))
         if self.initial_state is not None:
-            state = _frozen("initial_state", self.initial_state)
-            if state.ndim != 1:
-                raise InputError(f"initial_state has shape {state.shape}: it must be a flat vector")
-            set_field(self, "initial_state", state.astype(np.float64) if state.dtype != np.float64 else state)
+            set_field(self, "initial_state", _named_vectors("initial_state", self.initial_state))
         if isinstance(self.stride, bool) or not isinstance(self.stride, (int, np.integer)) or self.stride < 1:
             raise InputError(f"stride is {self.stride!r}: it must be a whole number, 1 or larger")
         set_field(self, "stride", int(self.stride))
@@ -142,7 +150,7 @@ class Trajectory:
         if self.has_final:
             return self
         if self.stride > 1:
-            raise InputError(f"only every {self.stride}th step was kept: no observation follows the one before it")
+            raise InputError(f"only one step in {self.stride} was kept: no observation follows the one before it")
         if len(self) == 1:
             raise InputError("the episode has one step and no final observation: nothing is left without that step")
         rewards = None if self.rewards is None else self.rewards[:-1]
@@ -172,10 +180,11 @@ class Trajectory:
         return int(self.content_hash[:15], 16)
 
     def _plain(self) -> tuple[Any, ...]:
-        return self.terminated, self.truncated, self.seed, self.stride
+        state = None if self.initial_state is None else sorted(self.initial_state.items())
+        return self.terminated, self.truncated, self.seed, self.stride, state
 
     def _arrays(self) -> tuple[np.ndarray | None, ...]:
-        return self.observations, self.actions, self.rewards, self.initial_state
+        return self.observations, self.actions, self.rewards
 
     @cached_property
     def content_hash(self) -> str:
@@ -200,7 +209,7 @@ class Trajectory:
             parts.append(f"return {_number(self.total_reward)}")
         parts += [name for name in ("terminated", "truncated") if getattr(self, name)] or ["not ended"]
         if self.stride > 1:
-            parts.append(f"every {self.stride}th step")
+            parts.append(f"one step in {self.stride}")
         return f"Trajectory({', '.join(parts)})"
 
 
@@ -390,7 +399,7 @@ class Demos(Sequence[Trajectory]):
         """
         at_least("every", every, 1)
         if seed is None:
-            return self._map(lambda trajectory: trajectory.subsample(every))
+            return self._map(lambda t: t.subsample(every))
         draw = seeding.generator(seed, "demos.subsample")
         return self._map(
             lambda trajectory: trajectory.subsample(every, int(draw.integers(min(every, len(trajectory)))))
@@ -442,7 +451,7 @@ class Demos(Sequence[Trajectory]):
             spread = f"{_number(self.returns.mean())} ± {_number(self.returns.std())}"
             parts.append(f"return {spread} [{_number(self.returns.min())}, {_number(self.returns.max())}]")
         if self[0].stride > 1:
-            parts.append(f"every {self[0].stride}th step")
+            parts.append(f"one step in {self[0].stride}")
         parts.append(f"sha256 {self.content_hash[:8]}")
         return f"Demos({', '.join(parts)})"
 
