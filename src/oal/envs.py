@@ -4,18 +4,25 @@ Inside oal observations are flat float32 vectors, actions are *encoded* (continu
 ones one-hot) and costs are minimised; here, and only here, cost = -reward.
 """
 
+import importlib.util
 import math
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from oal import files
 from oal.errors import InputError, at_least
-from oal.seeding import integer
+from oal.seeding import generator, integer
+
+if TYPE_CHECKING:
+    from oal.demos import Demos
 
 EnvSource = str | Callable[[], gym.Env]
 Act = Callable[[np.ndarray], np.ndarray]
@@ -395,7 +402,7 @@ class Episode(NamedTuple):
     truncated: bool
     success: bool | None
     seed: int
-    initial_state: dict[str, list[float]]
+    initial_state: dict[str, list[float]] | None
 
 
 class Evaluation(NamedTuple):
@@ -422,24 +429,43 @@ class Evaluation(NamedTuple):
         return summary
 
 
-def simulator_state(env: gym.Env) -> dict[str, list[float]]:
+def simulator_state(env: gym.Env) -> dict[str, list[float]] | None:
     """Read the simulator's state where the environment shows it: MuJoCo's qpos and qvel, classic control's state."""
     inner: Any = env.unwrapped
     if hasattr(inner, "data") and hasattr(inner.data, "qpos"):
         return {"qpos": inner.data.qpos.tolist(), "qvel": inner.data.qvel.tolist()}
     state = getattr(inner, "state", None)
-    return {} if state is None else {"state": np.asarray(state, np.float64).ravel().tolist()}
+    return None if state is None else {"state": np.asarray(state, np.float64).ravel().tolist()}
 
 
-def set_simulator_state(env: gym.Env, state: dict[str, list[float]]) -> None:
+def set_simulator_state(env: gym.Env, state: Mapping[str, Sequence[float]]) -> None:
     """Put a freshly reset environment into a state read by `simulator_state`."""
     inner: Any = env.unwrapped
-    if "qpos" in state and hasattr(inner, "set_state"):
-        inner.set_state(np.asarray(state["qpos"]), np.asarray(state["qvel"]))
-    elif "state" in state and hasattr(inner, "state"):
-        inner.state = np.asarray(state["state"])
-    else:
+    current = simulator_state(env)
+    if current is None:
         raise InputError(f"{type(inner).__name__}: the simulator's state cannot be set; replay from the reset seed")
+    if {name: len(part) for name, part in current.items()} != {name: len(part) for name, part in state.items()}:
+        raise InputError(f"the recorded state does not fit {type(inner).__name__}: is it another environment's?")
+    if "qpos" in state:
+        inner.set_state(np.asarray(state["qpos"]), np.asarray(state["qvel"]))
+    else:
+        inner.state = np.asarray(state["state"], np.float64)
+
+
+def replay_rewards(
+    env: gym.Env, actions: Iterable[Any], *, initial_state: Mapping[str, Sequence[float]] | None, seed: int
+) -> np.ndarray:
+    """Take recorded actions again from the recorded beginning; return the rewards up to the episode's end."""
+    env.reset(seed=seed)
+    if initial_state is not None:
+        set_simulator_state(env, initial_state)
+    rewards = []
+    for action in actions:
+        _, reward, terminated, truncated, _ = env.step(action)
+        rewards.append(float(reward))
+        if terminated or truncated:
+            break
+    return np.array(rewards)
 
 
 class EpisodeRunner:
@@ -536,3 +562,131 @@ def evaluate(
         return runner.evaluate(act, episode_seeds(seed, "evaluation", episodes))
     finally:
         runner.close()
+
+
+class UniformPolicy:
+    """Act uniformly at random: the other end of the scale from the expert."""
+
+    def __init__(self, spec: EnvSpec, *, seed: int = 0) -> None:
+        self.spec = spec
+        self.rng = generator(seed, "uniform-policy")
+
+    def act(self, observations: np.ndarray) -> np.ndarray:
+        """Flat observations [n, O] -> uniformly drawn encoded actions [n, A]."""
+        return uniform_actions(self.spec, len(observations), self.rng)
+
+
+def uniform_actions(spec: EnvSpec, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw `count` encoded actions uniformly: in the box [-1, 1]^A, or one of the discrete ones."""
+    if spec.kind == "continuous":
+        return rng.uniform(-1.0, 1.0, (count, spec.action_size)).astype(np.float32)
+    return np.eye(spec.action_size, dtype=np.float32)[rng.integers(0, spec.action_size, size=count)]
+
+
+def record_demos(
+    source: EnvSource,
+    act: Act,
+    *,
+    episodes: int,
+    seed: int = 0,
+    horizon: int | None = None,
+    described_as: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> "Demos":
+    """Run whole episodes of a policy and keep them as demonstrations: actions in the environment's units.
+
+    Each trajectory carries its reset seed and, where the environment shows it, the simulator's initial state.
+    Observations that were flattened get the flattened space.
+    """
+    from oal.demos import Demos, Trajectory
+
+    at_least("episodes", episodes, 1)
+    runner = EpisodeRunner(source, parallel=min(episodes, 10), horizon=horizon)
+    try:
+        recorded = runner.run(act, episode_seeds(seed, "demonstrations", episodes))
+        observation_space = runner.envs[0].observation_space
+        return Demos(
+            tuple(
+                Trajectory(
+                    episode.observations,
+                    episode.actions,
+                    episode.rewards.astype(np.float32),
+                    episode.terminated,
+                    episode.truncated,
+                    seed=episode.seed,
+                    initial_state=episode.initial_state,
+                )
+                for episode in recorded
+            ),
+            env_id=runner.spec.env_id,
+            observation_space=(
+                observation_space if flattener(observation_space) is None else spaces.flatten_space(observation_space)
+            ),
+            action_space=runner.envs[0].action_space,
+            source=described_as,
+            metadata=dict(metadata or {}),
+        )
+    finally:
+        runner.close()
+
+
+def record_video(
+    source: str, act: Act, path: str | os.PathLike[str], *, seed: int = 0, horizon: int | None = None, every: int = 2
+) -> float:
+    """Film one episode as .gif or .mp4, keeping every n-th frame; return the episode's return."""
+    path = Path(path)
+    if path.suffix not in (".gif", ".mp4"):
+        raise InputError(f"{path}: a video is a .gif or an .mp4 file")
+    at_least("every", every, 1)
+    if "MUJOCO_GL" not in os.environ and not os.environ.get("DISPLAY"):
+        os.environ["MUJOCO_GL"] = "egl"  # without a screen MuJoCo draws off-screen only if told how
+    env = make(source, horizon=horizon, render_mode="rgb_array")
+    try:
+        spec = describe(env, horizon=horizon)
+        codec, flatten = ActionCodec(spec), flattener(env.observation_space)
+        observation, _ = env.reset(seed=integer(seed, "video"))
+        frames: list[np.ndarray] = []
+        total, step, done = 0.0, 0, False
+        while not done:
+            if step % every == 0:
+                frames.append(_frame(env, spec))
+            flat = np.asarray(observation if flatten is None else flatten(observation), np.float32)
+            observation, reward, terminated, truncated, _ = env.step(codec.decode(act(flat[None]))[0])
+            total += float(reward)
+            step += 1
+            done = terminated or truncated
+        frames.append(_frame(env, spec))
+        fps = max(1.0, float(env.metadata.get("render_fps") or 30) / every)
+        _write_video(path, frames, fps)
+        return total
+    finally:
+        env.close()
+
+
+def _frame(env: gym.Env, spec: EnvSpec) -> np.ndarray:
+    try:
+        frame: Any = env.render()
+    except gym.error.Error as error:
+        raise InputError(f"{spec.env_id} cannot be drawn: {error}") from None
+    if not isinstance(frame, np.ndarray):
+        raise InputError(f"{spec.env_id} gives no picture in render mode rgb_array")
+    return frame
+
+
+def _write_video(path: Path, frames: list[np.ndarray], fps: float) -> None:
+    if path.suffix == ".gif":
+        from PIL import Image
+
+        pictures = [Image.fromarray(frame).quantize(64) for frame in frames]
+        with files.replacing(path) as temporary:
+            pictures[0].save(
+                temporary, save_all=True, append_images=pictures[1:], duration=round(1000 / fps), loop=0, optimize=False
+            )
+        return
+    if importlib.util.find_spec("imageio_ffmpeg") is None:
+        raise InputError(f"{path}: an .mp4 needs  pip install imageio-ffmpeg ; a .gif needs nothing more")
+    from imageio import v2 as imageio
+
+    with files.replacing(path) as temporary:
+        write_movie: Any = imageio.mimwrite
+        write_movie(temporary, frames, fps=fps)

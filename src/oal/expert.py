@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from oal import checkpoint, files, seeding
-from oal.envs import Envs, Episode, EpisodeRunner, Evaluation, episode_seeds, summarise
+from oal.demos import Demos
+from oal.envs import Envs, EpisodeRunner, Evaluation, episode_seeds, record_demos, uniform_actions
 from oal.errors import InputError, at_least
 from oal.nets import HostActor
 from oal.offpolicy import SACConfig, Shapes, compile_sac, init_sac
@@ -102,17 +103,13 @@ class ExpertTrainer:
         self.action_rng = seeding.generator(config.seed, "expert-actions")
         self.replay_rng = seeding.generator(config.seed, "expert-replay")
 
-    def _random_actions(self) -> np.ndarray:
-        if self.shapes.kind == "continuous":
-            return self.action_rng.uniform(-1.0, 1.0, (1, self.shapes.action_size)).astype(np.float32)
-        return np.eye(self.shapes.action_size, dtype=np.float32)[
-            self.action_rng.integers(0, self.shapes.action_size, size=1)
-        ]
-
     def _collect(self, steps: int) -> None:
         for _ in range(steps):
             warming_up = self.progress.step < self.config.warmup
-            action = self._random_actions() if warming_up else self.actor.sample(self.envs.observation, self.action_rng)
+            if warming_up:
+                action = uniform_actions(self.spec, 1, self.action_rng)
+            else:
+                action = self.actor.sample(self.envs.observation, self.action_rng)
             step = self.envs.step(action)
             self.replay.add(step.observation, step.action, step.cost, step.next_observation, step.terminated)
             self.progress.step += 1
@@ -286,22 +283,23 @@ def prepare(config: ExpertConfig, folder: str | Path, *, resume: bool = False) -
     return trainer
 
 
-def record_episodes(policy: Policy, *, episodes: int, seed: int, deterministic: bool = True) -> list[Episode]:
-    """Run whole episodes of a policy from seeds of their own stream."""
-    at_least("episodes", episodes, 1)
-    runner = EpisodeRunner(policy.spec.env_id, parallel=min(episodes, 10), horizon=policy.spec.horizon)
-    try:
-        act = policy.act if deterministic else policy.sample
-        return runner.run(act, episode_seeds(seed, "expert-demonstrations", episodes))
-    finally:
-        runner.close()
-
-
 def best_policy(folder: str | Path) -> Policy:
     """Load a run's policy with the best evaluation."""
     return Policy.load(Path(folder) / "best.safetensors")
 
 
-def evaluation_of(episodes: list[Episode]) -> Evaluation:
-    """Returns and lengths of recorded episodes."""
-    return summarise(episodes)
+def record(folder: str | Path, *, episodes: int, command: str) -> Demos:
+    """Record trajectories of a run's best policy, acting deterministically, into its demos.npz."""
+    folder = Path(folder)
+    policy = best_policy(folder)
+    seed = int(policy.info["seed"])
+    demos = record_demos(
+        policy.spec.env_id,
+        policy.act,
+        episodes=episodes,
+        seed=seed,
+        described_as=f"soft actor-critic, best evaluated policy (after {policy.info['step']} steps), deterministic",
+        metadata={"command": command, "steps": policy.info["step"], "seed": seed, "algorithm": "sac"},
+    )
+    demos.save(folder / "demos.npz")
+    return demos

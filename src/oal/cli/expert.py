@@ -52,4 +52,7 @@ def expert(
             trainer.run(show)
     finally:
         trainer.close()
-    typer.echo(f"{folder}: best evaluation {trainer.progress.best_return:.1f} in {trainer.progress.step} steps")
+    typer.echo(f"{folder}: best evaluation {trainer.progress.best_return:.1f} in {trainer.progress.step:,} steps")
+    if episodes:
+        demos = experts.record(folder, episodes=episodes, command=f"oal expert {env} --steps {steps} --seed {seed}")
+        typer.echo(f"{folder / 'demos.npz'}: {demos!r}")
