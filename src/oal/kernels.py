@@ -254,19 +254,20 @@ class Ledger(NamedTuple):
     feature_sum: Array  # [d] of the learner's true feature expectations
     true_expert_features: Array  # [d]
     occupancy: Array  # [H, S, A] scratch
+    mass: Array  # [2, S] scratch
     totals: Array  # [2]: sum of <c_k, d_k>; episodes so far
 
 
 @jit
-def find(slots, key):
-    """Return the place of (h, s) in its layer, or -1 if it was never visited."""
-    mask = len(slots.place_keys) - 1
-    i = np.int64((np.uint64(key) * slots.hashing[0]) >> slots.hashing[1]) & mask
-    while slots.place_keys[i] != key:
-        if slots.place_keys[i] < 0:
+def find(keys, values, hashing, key):
+    """Return the place of the key h * S + s in its layer, or -1 if it was never visited."""
+    mask = len(keys) - 1
+    i = np.int64((np.uint64(key) * hashing[0]) >> hashing[1]) & mask
+    while keys[i] != key:
+        if keys[i] < 0:
             return -1
         i = (i + 1) & mask
-    return slots.place_values[i]
+    return values[i]
 
 
 @jit
@@ -277,6 +278,13 @@ def insert_key(keys, values, hashing, key, value):
         i = (i + 1) & mask
     keys[i] = key
     values[i] = value
+
+
+@jit
+def copy_places(keys, values, new_keys, new_values, hashing):
+    for i in range(len(keys)):
+        if keys[i] >= 0:
+            insert_key(new_keys, new_values, hashing, keys[i], values[i])
 
 
 @jit
@@ -297,7 +305,7 @@ def open_slot(slots, rules, h, s):
 @jit
 def activate(slots, rules, h, s):
     """Return the place of (h, s), opening its slot (with pooled counts: its slots at all steps) if there is none."""
-    place = find(slots, h * rules.n_states + s)
+    place = find(slots.place_keys, slots.place_values, slots.hashing, h * rules.n_states + s)
     if place < 0:
         if rules.pooled:
             for step in range(rules.horizon):
@@ -309,19 +317,13 @@ def activate(slots, rules, h, s):
 
 @jit
 def add_edge(slots, row, a, to, weight):
-    """Count a transition; return False if the edge arrays are full (nothing is changed then)."""
+    """Add a successor to a row. There is room for it: `room_for_an_episode` was asked before."""
     start = slots.edge_start[row, a]
     used = slots.edge_count[row, a]
-    for e in range(start, start + used):
-        if slots.edge_to[e] == to:
-            slots.edge_weight[e] += weight
-            return True
     if used == slots.edge_capacity[row, a]:
         # The row moves to the end with twice the room: contiguous rows, amortised copying.
         room = max(2, 2 * used)
         fresh = slots.edges_used[0]
-        if fresh + room > len(slots.edge_to):
-            return False
         for e in range(used):
             slots.edge_to[fresh + e] = slots.edge_to[start + e]
             slots.edge_weight[fresh + e] = slots.edge_weight[start + e]
@@ -333,7 +335,6 @@ def add_edge(slots, row, a, to, weight):
     slots.edge_weight[start + used] = weight
     slots.edge_count[row, a] = used + 1
     slots.edges_used[1] = max(slots.edges_used[1], used + 1)
-    return True
 
 
 @jit
@@ -355,66 +356,85 @@ def room_for_an_episode(slots, rules):
 
 @jit
 def count_trajectory(slots, rules, states, actions):
-    """Update n and the empirical model with one trajectory; return whether something new was opened."""
+    """Update n and the empirical model with one trajectory; return whether something new was opened.
+
+    What is known already is found and counted right here: calls that pass the slots on cost more than the counting.
+    """
     if rules.model_known:
         return False
-    H = rules.horizon
-    opened = slots.edges_used[0]
-    before = 0
+    H, S = rules.horizon, rules.n_states
+    keys, values, hashing, base = slots.place_keys, slots.place_values, slots.hashing, slots.base
+    visits, edge_start, edge_count = slots.visits, slots.edge_start, slots.edge_count
+    edge_to, edge_weight = slots.edge_to, slots.edge_weight
+    opened = False
+    row, action = 0, 0
     for h in range(H):
-        before += slots.count[h]
-    place = activate(slots, rules, 0, states[0])
-    if not rules.initial_known:
-        slots.start_weight[place] += 1.0
-        slots.start_total[0] += 1.0
-    for h in range(H):
-        row = row_base(slots, rules, h) + place
-        a = actions[h]
-        slots.visits[row, a] += 1.0
-        if h + 1 < H:
-            place = activate(slots, rules, h + 1, states[h + 1])
-            add_edge(slots, row, a, place, 1.0)
-    after = 0
-    for h in range(H):
-        after += slots.count[h]
-    return after != before or slots.edges_used[0] != opened
+        place = find(keys, values, hashing, h * S + states[h])
+        if place < 0:
+            place = activate(slots, rules, h, states[h])
+            opened = True
+        if h == 0:
+            if not rules.initial_known:
+                slots.start_weight[place] += 1.0
+                slots.start_total[0] += 1.0
+        else:
+            start = edge_start[row, action]
+            stop = start + edge_count[row, action]
+            while start < stop and edge_to[start] != place:
+                start += 1
+            if start < stop:
+                edge_weight[start] += 1.0
+            else:
+                add_edge(slots, row, action, place, 1.0)
+                opened = True
+        row, action = (0 if rules.pooled else base[h]) + place, actions[h]
+        visits[row, action] += 1.0
+    return opened
 
 
 @jit
 def action_probabilities(slots, rules, h, s, out):
     """Write pi_h(. | s) into `out`; states never visited are uniform."""
-    place = find(slots, h * rules.n_states + s)
+    place = find(slots.place_keys, slots.place_values, slots.hashing, h * rules.n_states + s)
     for a in range(rules.n_actions):
         out[a] = 1.0 / rules.n_actions if place < 0 else slots.policy[slots.base[h] + place, a]
+
+
+# The two passes below are the inner loop. They take fields into local names first: reading them through the tuple
+# inside a loop costs a reference count each time.
 
 
 @jit
 def estimate_occupancy(slots, rules):
     """Algorithm 2, line 3: d_hat of the current policy by forward recursion under the empirical model."""
     H, A = rules.horizon, rules.n_actions
+    base, count, mass, policy = slots.base, slots.count, slots.mass, slots.policy
+    occupancy, occupancy_sum, visits = slots.occupancy, slots.occupancy_sum, slots.visits
+    edge_start, edge_count = slots.edge_start, slots.edge_count
+    edge_to, edge_weight = slots.edge_to, slots.edge_weight
+    start_weight = slots.start_weight
     total = max(slots.start_total[0], 1.0)
-    for j in range(slots.count[0]):
-        slots.mass[j] = slots.start_weight[j] / total
+    for j in range(count[0]):
+        mass[j] = start_weight[j] / total
     for h in range(H):
-        base, rows = slots.base[h], row_base(slots, rules, h)
-        if h + 1 < H:
-            below = slots.base[h + 1]
-            for j in range(slots.count[h + 1]):
-                slots.mass[below + j] = 0.0
-        for j in range(slots.count[h]):
-            slot = base + j
-            mass = slots.mass[slot]
+        last = h + 1 == H
+        below = base[h + 1]
+        rows = 0 if rules.pooled else base[h]
+        if not last:
+            for j in range(count[h + 1]):
+                mass[below + j] = 0.0
+        for j in range(count[h]):
+            slot, row = base[h] + j, rows + j
+            m = mass[slot]
             for a in range(A):
-                d = mass * slots.policy[slot, a]
-                slots.occupancy[slot, a] = d
-                slots.occupancy_sum[slot, a] += d
-                if d > 0.0 and h + 1 < H:
-                    n = slots.visits[rows + j, a]
-                    if n > 0.0:
-                        share = d / n
-                        start = slots.edge_start[rows + j, a]
-                        for e in range(start, start + slots.edge_count[rows + j, a]):
-                            slots.mass[below + slots.edge_to[e]] += share * slots.edge_weight[e]
+                d = m * policy[slot, a]
+                occupancy[slot, a] = d
+                occupancy_sum[slot, a] += d
+                if not last and d > 0.0 and visits[row, a] > 0.0:
+                    share = d / visits[row, a]
+                    start = edge_start[row, a]
+                    for e in range(start, start + edge_count[row, a]):
+                        mass[below + edge_to[e]] += share * edge_weight[e]
 
 
 @jit
@@ -479,25 +499,30 @@ def update_players(slots, rules, weights, k):
     fallback = rules.bonus_scale * 7.0 * H * confidence / 3.0
     with_bonus = rules.bonus_scale > 0.0 and not rules.model_known
     box = rules.cost_set == BOX
+    base, count, policy, logits, cost = slots.base, slots.count, slots.policy, slots.logits, slots.cost
+    occupancy, expert, Q, V, visits = slots.occupancy, slots.expert, slots.Q, slots.V, slots.visits
+    edge_start, edge_count = slots.edge_start, slots.edge_count
+    edge_to, edge_weight = slots.edge_to, slots.edge_weight
     for h in range(H - 1, -1, -1):
-        base, rows = slots.base[h], row_base(slots, rules, h)
-        below = slots.base[h + 1] if h + 1 < H else 0
-        for j in range(slots.count[h]):
-            slot, row = base + j, rows + j
-            V = 0.0
+        last = h + 1 == H
+        below = base[h + 1]
+        rows = 0 if rules.pooled else base[h]
+        for j in range(count[h]):
+            slot, row = base[h] + j, rows + j
+            expected = 0.0
             largest = -np.inf
             for a in range(A):
-                n = slots.visits[row, a]
+                n = visits[row, a]
                 mean, square = 0.0, 0.0
-                if h + 1 < H and n > 0.0:
-                    start = slots.edge_start[row, a]
-                    for e in range(start, start + slots.edge_count[row, a]):
-                        v = slots.V[below + slots.edge_to[e]]
-                        mean += slots.edge_weight[e] * v
-                        square += slots.edge_weight[e] * v * v
+                if not last and n > 0.0:
+                    start = edge_start[row, a]
+                    for e in range(start, start + edge_count[row, a]):
+                        v = V[below + edge_to[e]]
+                        mean += edge_weight[e] * v
+                        square += edge_weight[e] * v * v
                     mean /= n
                     square /= n
-                q = slots.cost[slot, a] - rules.cost_low + mean
+                q = cost[slot, a] - rules.cost_low + mean
                 if with_bonus:
                     seen = max(n, 1.0)
                     if rules.bonus == HOEFFDING:
@@ -506,69 +531,79 @@ def update_players(slots, rules, weights, k):
                         variance = max(square - mean * mean, 0.0)
                         q -= rules.bonus_scale * math.sqrt(2.0 * variance * confidence / seen) + fallback / seen
                 q = max(q, 0.0)
-                slots.Q[slot, a] = q
-                V += slots.policy[slot, a] * q
-                slots.logits[slot, a] -= policy_step * q
-                largest = max(largest, slots.logits[slot, a])
+                Q[slot, a] = q
+                expected += policy[slot, a] * q
+                logits[slot, a] -= policy_step * q
+                largest = max(largest, logits[slot, a])
                 if box:
-                    c = slots.cost[slot, a] + cost_step * (slots.occupancy[slot, a] - slots.expert[slot, a])
-                    slots.cost[slot, a] = min(max(c, 0.0), 1.0)
-            slots.V[slot] = V
+                    c = cost[slot, a] + cost_step * (occupancy[slot, a] - expert[slot, a])
+                    cost[slot, a] = min(max(c, 0.0), 1.0)
+            V[slot] = expected
             total = 0.0
             for a in range(A):
                 # Kept near zero: a constant does not change the policy, and it keeps the digits for the differences.
-                slots.logits[slot, a] -= largest
-                slots.policy[slot, a] = math.exp(slots.logits[slot, a])
-                total += slots.policy[slot, a]
+                logits[slot, a] -= largest
+                policy[slot, a] = math.exp(logits[slot, a])
+                total += policy[slot, a]
             for a in range(A):
-                slots.policy[slot, a] /= total
+                policy[slot, a] /= total
     if not box:
         update_weights(slots, rules, weights, cost_step)
         set_linear_costs(slots, rules, weights)
 
 
 @jit
-def roll_out(slots, rules, truth, stream, states, actions, probabilities):
+def roll_out(slots, rules, truth, stream, states, actions):
     """Act pi_k for an episode in the true MDP."""
     H, S, A = rules.horizon, rules.n_states, rules.n_actions
+    keys, values, hashing, base, policy = slots.place_keys, slots.place_values, slots.hashing, slots.base, slots.policy
+    indptr, successors, cumulative = truth.indptr, truth.successors, truth.cumulative
     s = invert(truth.initial_cumulative, 0, S, uniform(stream))
     for h in range(H):
-        action_probabilities(slots, rules, h, s, probabilities)
-        a = draw(probabilities, uniform(stream))
+        place = find(keys, values, hashing, h * S + s)
+        u = uniform(stream)
+        a = A - 1
+        total = 0.0
+        for b in range(A - 1):
+            total += 1.0 / A if place < 0 else policy[base[h] + place, b]
+            if u < total:
+                a = b
+                break
         states[h] = s
         actions[h] = a
         if h + 1 < H:
             row = ((0 if truth.stationary else h) * S + s) * A + a
-            s = truth.successors[invert(truth.cumulative, truth.indptr[row], truth.indptr[row + 1], uniform(stream))]
+            s = successors[invert(cumulative, indptr[row], indptr[row + 1], uniform(stream))]
 
 
 @jit
 def true_occupancy(slots, rules, truth, ledger):
     """Write the occupancy of the current policy in the true MDP into the ledger; return <c_k, d_k> of the box."""
     H, S, A = rules.horizon, rules.n_states, rules.n_actions
-    d = ledger.occupancy
+    keys, values, hashing = slots.place_keys, slots.place_values, slots.hashing
+    base, policy, cost = slots.base, slots.policy, slots.cost
+    indptr, successors, probabilities = truth.indptr, truth.successors, truth.probabilities
+    d, mass, after = ledger.occupancy, ledger.mass[0], ledger.mass[1]
     played = 0.0
-    mass = truth.initial.copy()
-    after = np.zeros(S)
+    mass[:] = truth.initial
     for h in range(H):
         layer = 0 if truth.stationary else h
-        for s in range(S):
-            after[s] = 0.0
+        after[:] = 0.0
         for s in range(S):
             if mass[s] == 0.0:
                 for a in range(A):
                     d[h, s, a] = 0.0
                 continue
-            place = find(slots, h * S + s)
-            slot = slots.base[h] + place
+            place = find(keys, values, hashing, h * S + s)
+            slot = base[h] + place
             for a in range(A):
-                x = mass[s] * (1.0 / A if place < 0 else slots.policy[slot, a])
+                x = mass[s] * (1.0 / A if place < 0 else policy[slot, a])
                 d[h, s, a] = x
-                played += x * (rules.default_cost if place < 0 else slots.cost[slot, a])
+                played += x * (rules.default_cost if place < 0 else cost[slot, a])
                 if h + 1 < H:
                     row = (layer * S + s) * A + a
-                    for e in range(truth.indptr[row], truth.indptr[row + 1]):
-                        after[truth.successors[e]] += x * truth.probabilities[e]
+                    for e in range(indptr[row], indptr[row + 1]):
+                        after[successors[e]] += x * probabilities[e]
         mass, after = after, mass
     return played
 
@@ -612,7 +647,7 @@ def settle(slots, rules, truth, ledger, weights):
             ledger.occupancy, ledger.occupancy_sum, ledger.expert, ledger.demonstrated, k
         )
         if ledger.decompose:
-            ledger.cost_sum += rules.default_cost
+            ledger.cost_sum[:] += rules.default_cost
             for h in range(rules.horizon):
                 for slot in range(slots.base[h], slots.base[h] + slots.count[h]):
                     s = slots.state[slot]
@@ -620,7 +655,7 @@ def settle(slots, rules, truth, ledger, weights):
                         ledger.cost_sum[h, s, a] += slots.cost[slot, a] - rules.default_cost
     else:
         played = 0.0
-        ledger.occupancy_sum += ledger.occupancy
+        ledger.occupancy_sum[:] += ledger.occupancy
         for h in range(rules.horizon):
             for s in range(rules.n_states):
                 mass = ledger.occupancy[h, s].sum()
@@ -672,9 +707,20 @@ def install_model(slots, rules, truth, reached):
                 index = ((0 if truth.stationary else h) * S + s) * A + a
                 for e in range(truth.indptr[index], truth.indptr[index + 1]):
                     if truth.probabilities[e] > 0.0:
-                        place = find(slots, (h + 1) * S + truth.successors[e])
+                        place = find(slots.place_keys, slots.place_values, slots.hashing, (h + 1) * S + truth.successors[e])
                         if place >= 0:
                             add_edge(slots, row, a, place, truth.probabilities[e])
+
+
+@jit
+def update_from(slots, rules, weights, k, states, actions):
+    """Do all of episode k but its rollout: estimate, evaluate, update both players, count. Return if slots opened."""
+    estimate_occupancy(slots, rules)
+    update_players(slots, rules, weights, k)
+    opened = count_trajectory(slots, rules, states, actions)
+    if opened and rules.cost_set != BOX:
+        set_linear_costs(slots, rules, weights)
+    return opened
 
 
 @jit
@@ -683,25 +729,19 @@ def learn(slots, rules, truth, ledger, weights, stream, first, regrets, trajecto
 
     `regrets[k] = (true, empirical)` if the ledger is exact; `trajectories[k]` holds the episode if `keep`.
     """
-    H, A = rules.horizon, rules.n_actions
-    states = np.empty(H, dtype=np.int64)
-    actions = np.empty(H, dtype=np.int64)
-    probabilities = np.empty(A)
+    states = np.empty(rules.horizon, dtype=np.int64)
+    actions = np.empty(rules.horizon, dtype=np.int64)
     status = room_for_an_episode(slots, rules)
     episodes = len(regrets)
     k = 0
     while k < episodes and status == GOES_ON:
-        roll_out(slots, rules, truth, stream, states, actions, probabilities)
+        roll_out(slots, rules, truth, stream, states, actions)
         if keep:
             trajectories[k, 0] = states
             trajectories[k, 1] = actions
         if ledger.exact:
             regrets[k, 0], regrets[k, 1] = settle(slots, rules, truth, ledger, weights)
-        estimate_occupancy(slots, rules)
-        update_players(slots, rules, weights, float(first + k))
-        if count_trajectory(slots, rules, states, actions):
-            if rules.cost_set != BOX:
-                set_linear_costs(slots, rules, weights)
+        if update_from(slots, rules, weights, float(first + k), states, actions):
             status = room_for_an_episode(slots, rules)
         k += 1
     return k, status
