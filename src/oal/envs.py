@@ -4,9 +4,11 @@ Inside oal observations are flat float32 vectors, actions are *encoded* (continu
 ones one-hot) and costs are minimised; here, and only here, cost = -reward.
 """
 
+import importlib
 import importlib.util
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -144,6 +146,7 @@ def make(source: EnvSource, *, horizon: int | None = None, render_mode: str | No
         if not isinstance(source, str):
             env = source()
         else:
+            _warn_through_python(source)
             extra: dict[str, Any] = {} if horizon is None else {"max_episode_steps": horizon}
             env = gym.make(source, disable_env_checker=True, render_mode=render_mode, **extra)
     except gym.error.DependencyNotInstalled as error:
@@ -155,6 +158,20 @@ def make(source: EnvSource, *, horizon: int | None = None, render_mode: str | No
     if not isinstance(source, str) and horizon is not None:
         env = gym.wrappers.TimeLimit(env, horizon)
     return env
+
+
+def _warn_through_python(env_id: str) -> None:
+    """Send MuJoCo's warnings to Python's: by itself it writes a log file into whatever folder the user is in.
+
+    A model file's deprecated attribute is Gymnasium's affair and no news to the user.
+    """
+    registered = gym.registry.get(env_id)
+    if registered is None or not str(registered.entry_point).startswith("gymnasium.envs.mujoco"):
+        return
+    mujoco: Any = importlib.import_module("mujoco")
+    mujoco.set_mju_user_warning(
+        lambda message: None if "deprecated" in message else warnings.warn(f"MuJoCo: {message}", stacklevel=2)
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------------
@@ -218,7 +235,6 @@ class Envs:
         successor = np.empty((count, self.spec.observation_size), np.float32)
         cost = np.empty(count, np.float32)
         terminated, truncated = np.zeros(count, bool), np.zeros(count, bool)
-        following = successor
         for i, (env, action) in enumerate(zip(self.envs, self.codec.decode(encoded), strict=True)):
             observation, reward, ended, cut, _ = env.step(action)
             reward = float(reward)
@@ -228,13 +244,14 @@ class Envs:
             cost[i] = -reward
             self.episode_returns[i] += reward
             self.episode_lengths[i] += 1
-            if ended or cut:
-                terminated[i], truncated[i] = ended, cut
-                if following is successor:
-                    following = successor.copy()
+            terminated[i], truncated[i] = ended, cut
+        following = successor
+        if terminated.any() or truncated.any():
+            following = successor.copy()
+            for i in np.flatnonzero(terminated | truncated):
                 self.finished.append((float(self.episode_returns[i]), int(self.episode_lengths[i])))
                 self.episode_returns[i], self.episode_lengths[i] = 0.0, 0
-                observation, _ = env.reset()
+                observation, _ = self.envs[i].reset()
                 following[i] = observation if self._flatten is None else self._flatten(observation)
         step = Step(self.observation, encoded, cost, successor, terminated, truncated, self._valid)
         self.observation = following

@@ -92,8 +92,12 @@ class Replay:
                 f"the saved replay has shape {rows.shape}, which does not fit {self.rows.shape}: same environment "
                 "and capacity are needed"
             )
-        self.rows[: len(rows)] = rows
         self.size, self.position = int(counters["size"]), int(counters["position"])
+        if self.size < self.capacity and self.position != self.size:
+            # a full ring goes on in a larger one: oldest first, so that the free rows are filled next
+            rows = np.roll(rows, -self.position, axis=0)
+            self.position = self.size
+        self.rows[: len(rows)] = rows
 
 
 def unpack(rows: Any, observation_size: int, action_size: int) -> Batch:
