@@ -1,6 +1,7 @@
-"""The errors a user can cause. Each message names the thing, the value and the fix; the CLI prints it and exits with 2."""
+"""The errors a user can cause. Each message names thing, value and fix; the CLI prints it and exits with 2."""
 
 from collections.abc import Iterable
+from typing import Any
 
 
 class InputError(ValueError):
@@ -26,3 +27,12 @@ def at_least(name: str, value: float, minimum: float) -> None:
     """Refuse a number below `minimum` (or NaN)."""
     if not value >= minimum:
         raise InputError(f"{name} is {value}: it must be at least {minimum:g}")
+
+
+def shortened(value: Any, limit: int = 60) -> str:
+    """Return the `repr` of a value the user gave, cut so that it fits into a message."""
+    try:
+        shown = repr(value)
+    except RecursionError:
+        shown = f"a deeply nested {type(value).__name__}"
+    return shown if len(shown) <= limit else shown[: limit - 3] + "..."

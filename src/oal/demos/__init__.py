@@ -1,6 +1,7 @@
 """Demonstrations: trajectories of an expert, checked on the way in, in the formats people have them in."""
 
-from oal.demos.formats import load, save, shipped
+from oal.demos.formats import FORMATS, detect, load, save, shipped
+from oal.demos.limits import Budget
 from oal.demos.trajectories import Demos, Trajectory
 
-__all__ = ["Demos", "Trajectory", "load", "save", "shipped"]
+__all__ = ["FORMATS", "Budget", "Demos", "Trajectory", "detect", "load", "save", "shipped"]

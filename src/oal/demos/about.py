@@ -2,21 +2,19 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from oal.demos.spaces import space_from_json, space_to_json
 from oal.demos.trajectories import Demos
-from oal.errors import InputError
+from oal.errors import InputError, shortened
 
 if TYPE_CHECKING:
     import gymnasium
 
 VERSION = 1
 MAX_TEXT = 16 << 20
-MAX_SPACE_SIZE = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -34,6 +32,19 @@ class About:
     seeds: Sequence[int | None] | None = None
     initial_states: Sequence[Mapping[str, Sequence[float]] | None] | None = None
     strides: Sequence[int] | None = None
+    has_final: Sequence[bool] | None = None
+    has_rewards: bool = True
+
+    def check_columns(self, where: str, episodes: int) -> None:
+        """Refuse columns that do not have one entry per episode."""
+        for name in _COLUMNS:
+            column = getattr(self, name)
+            if column is not None and len(column) != episodes:
+                raise InputError(f"{where}: {name} has {len(column)} entries: the file has {episodes} episodes")
+
+    def final_is_known(self, episode: int) -> bool:
+        """Whether the final observation in the file is a real one, not filled in beside others."""
+        return self.has_final is None or self.has_final[episode]
 
     def of_episode(self, episode: int) -> dict[str, Any]:
         """Return what is known of one episode, as arguments of `Trajectory`."""
@@ -74,6 +85,10 @@ def write(demos: Demos, *, endings: bool) -> str:
         about["initial_states"] = [t.initial_state for t in demos]
     if any(t.stride > 1 for t in demos):
         about["strides"] = [t.stride for t in demos]
+    if len({t.has_final for t in demos}) == 2:
+        about["has_final"] = [t.has_final for t in demos]
+    if demos.rewards is None:
+        about["has_rewards"] = False
     return json.dumps(about, allow_nan=False)
 
 
@@ -100,43 +115,33 @@ def read(where: str, text: str, *, episodes: int | None = None) -> About:
         raise InputError(f"{where} has format version {value['oal_demos']}: versions start at 1")
     for name in ("env_id", "source"):
         if not isinstance(value.get(name), (str, type(None))):
-            raise InputError(f"{where}: {name} is {_short(value[name])}: it must be text")
+            raise InputError(f"{where}: {name} is {shortened(value[name])}: it must be text")
     metadata = value.get("metadata") or {}
     if not isinstance(metadata, dict):
-        raise InputError(f"{where}: metadata is {_short(metadata)}: it must be a dictionary")
+        raise InputError(f"{where}: metadata is {shortened(metadata)}: it must be a dictionary")
     spaces = {
         name: None if value.get(name) is None else space_from_json(f"{where}: {name}", value[name])
         for name in ("observation_space", "action_space")
     }
-    checks = {
-        "terminated": (_is_bool, "true or false"),
-        "truncated": (_is_bool, "true or false"),
-        "seeds": (lambda seed: seed is None or _is_int(seed), "a whole number or null"),
-        "initial_states": (lambda state: state is None or _is_named_vectors(state), "named lists of numbers, or null"),
-        "strides": (_is_int, "a whole number"),
-    }
     columns: dict[str, Any] = {}
-    for name, (is_right, wanted) in checks.items():
+    for name, (is_right, wanted) in _COLUMNS.items():
         column = value.get(name)
         if column is None:
             continue
-        if not isinstance(column, list) or (episodes is not None and len(column) != episodes):
-            raise InputError(f"{where}: {name} is {_short(column)}: it must be a list with one entry per episode")
+        if not isinstance(column, list):
+            raise InputError(f"{where}: {name} is {shortened(column)}: it must be a list with one entry per episode")
         for episode, entry in enumerate(column):
             if not is_right(entry):
-                raise InputError(f"{where}: {name} of episode {episode} is {_short(entry)}: it must be {wanted}")
+                raise InputError(f"{where}: {name} of episode {episode} is {shortened(entry)}: it must be {wanted}")
         columns[name] = column
-    endings_known = value.get("endings_known", True)
-    if not _is_bool(endings_known):
-        raise InputError(f"{where}: endings_known is {_short(endings_known)}: it must be true or false")
-    return About(
-        value.get("env_id"),
-        **spaces,
-        source=value.get("source"),
-        metadata=metadata,
-        endings_known=endings_known,
-        **columns,
-    )
+    switches = {name: value.get(name, True) for name in ("endings_known", "has_rewards")}
+    for name, switch in switches.items():
+        if not _is_bool(switch):
+            raise InputError(f"{where}: {name} is {shortened(switch)}: it must be true or false")
+    about = About(value.get("env_id"), **spaces, source=value.get("source"), metadata=metadata, **switches, **columns)
+    if episodes is not None:
+        about.check_columns(where, episodes)
+    return about
 
 
 def _is_bool(value: Any) -> bool:
@@ -159,70 +164,11 @@ def _is_number(value: Any) -> bool:
     return abs(value) < 1 << 63 if isinstance(value, int) else math.isfinite(value)
 
 
-def _short(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 60 else shown[:57] + "..."
-
-
-def space_to_json(space: "gymnasium.Space[Any]") -> dict[str, Any]:
-    """Return a Gymnasium space of plain arrays as JSON values; bounds that are all alike are one number."""
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Box):
-        return {
-            "type": "Box",
-            "low": _bound_to_json(space.low),
-            "high": _bound_to_json(space.high),
-            "shape": list(space.shape),
-            "dtype": str(space.dtype),
-        }
-    if isinstance(space, spaces.Discrete):
-        return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
-    if isinstance(space, spaces.MultiDiscrete):
-        return {"type": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
-    if isinstance(space, spaces.MultiBinary):
-        return {"type": "MultiBinary", "shape": list(space.shape)}
-    raise InputError(f"the space {space} cannot be saved: flatten it first (gymnasium.spaces.flatten_space)")
-
-
-def _bound_to_json(bound: np.ndarray) -> Any:
-    def plain(value: Any) -> Any:
-        if isinstance(value, list):
-            return [plain(entry) for entry in value]
-        return value if math.isfinite(value) else str(value)
-
-    first = bound.flat[0] if bound.size else bound.dtype.type(0)
-    return plain(first.item()) if bool((bound == first).all()) else plain(bound.tolist())
-
-
-def space_from_json(where: str, value: Any) -> "gymnasium.Space[Any]":
-    """Build the space that `space_to_json` wrote."""
-    from gymnasium import spaces
-
-    try:
-        kind = value["type"]
-        if kind == "Box":
-            dtype, shape = np.dtype(value["dtype"]), _shape(value["shape"])
-            if dtype.kind not in "biuf":
-                raise ValueError(f"dtype {dtype}")
-            low, high = (np.broadcast_to(np.array(value[end], np.float64), shape) for end in ("low", "high"))
-            if dtype.kind != "f":
-                low, high = (np.broadcast_to(np.array(value[end], dtype), shape) for end in ("low", "high"))
-            return spaces.Box(low.astype(dtype), high.astype(dtype), shape, dtype.type)
-        if kind == "Discrete" and _is_int(value["n"]) and _is_int(value["start"]):
-            return spaces.Discrete(value["n"], start=value["start"])
-        if kind == "MultiDiscrete":
-            nvec, start = (np.array(value[name], np.int64) for name in ("nvec", "start"))
-            return spaces.MultiDiscrete(nvec, start=start)
-        if kind == "MultiBinary":
-            return spaces.MultiBinary(_shape(value["shape"]))
-    except (AssertionError, KeyError, TypeError, ValueError, OverflowError, RecursionError, IndexError) as error:
-        raise InputError(f"{where} is {_short(value)}, which is no space ({type(error).__name__}: {error})") from None
-    raise InputError(f"{where} is {_short(value)}: its type must be Box, Discrete, MultiDiscrete or MultiBinary")
-
-
-def _shape(value: Any) -> tuple[int, ...]:
-    shape = tuple(value)
-    if not all(_is_int(length) and length >= 0 for length in shape) or math.prod(shape) > MAX_SPACE_SIZE:
-        raise ValueError(f"shape {_short(value)}")
-    return shape
+_COLUMNS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "terminated": (_is_bool, "true or false"),
+    "truncated": (_is_bool, "true or false"),
+    "seeds": (lambda seed: seed is None or _is_int(seed), "a whole number or null"),
+    "initial_states": (lambda state: state is None or _is_named_vectors(state), "named lists of numbers, or null"),
+    "strides": (_is_int, "a whole number"),
+    "has_final": (_is_bool, "true or false"),
+}

@@ -1,53 +1,37 @@
-"""Find out which format a file is in, and read and write the `.npz` ones.
+"""Find out which format demonstrations are in, read them and write them.
+
+The `.npz` formats, all read through `oal.demos.npz`, which opens no pickle:
 
 oal          observations, actions, rewards, lengths, has_final, terminated, truncated, about (JSON text)
 sb           Stable-Baselines ExpertDataset: obs, actions, rewards, episode_starts, episode_returns; here with
              terminated, truncated, final_obs and about beside them, which other readers ignore
 imitation    the imitation library: obs (T + 1 per episode), acts, rews, terminal, indices; here with about
+
+`hf` is in `oal.demos.arrow`; `hdf5` and `minari` are in `oal.demos.hdf5`.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from oal.demos import about as about_text
-from oal.demos import npz
-from oal.demos.trajectories import Demos, Trajectory
-from oal.errors import InputError
+from oal.demos import arrow, hdf5, npz
+from oal.demos.about import About
+from oal.demos.assembly import build, column, flags, need_finals, only_at_end, per_step, split
+from oal.demos.limits import DEFAULT_BUDGET, Budget
+from oal.demos.trajectories import Demos
+from oal.errors import InputError, choice
 
+if TYPE_CHECKING:
+    import gymnasium
 
-def build(where: str, episodes: Iterable[Mapping[str, Any]], **of_demos: Any) -> Demos:
-    """Make `Demos` of the arguments for each `Trajectory`; errors name the file and the episode."""
-    trajectories = []
-    for episode, arguments in enumerate(episodes):
-        try:
-            trajectories.append(Trajectory(**arguments))
-        except InputError as error:
-            raise InputError(f"{where}: episode {episode}: {error}") from None
-    try:
-        return Demos(tuple(trajectories), **of_demos)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
-
-
-def split(where: str, array: np.ndarray, lengths: Sequence[int]) -> list[np.ndarray]:
-    """Cut `array` into consecutive pieces; `where` names file and field."""
-    if array.ndim == 0 or len(array) != sum(lengths):
-        raise InputError(f"{where} has shape {array.shape}: the episodes' lengths want {sum(lengths)} rows")
-    ends = np.cumsum(lengths)
-    return [array[end - length : end] for end, length in zip(ends, lengths, strict=True)]
-
-
-def column(where: str, array: np.ndarray, kinds: str, entries: int | None = None) -> list[Any]:
-    """Return a vector of one kind of number ('b', 'iu', ...) as a list of Python values."""
-    if array.ndim != 1 or array.dtype.kind not in kinds or (entries is not None and len(array) != entries):
-        wanted = {"b": "booleans", "iu": "whole numbers"}[kinds]
-        count = "" if entries is None else f"{entries} "
-        raise InputError(f"{where} has shape {array.shape} of {array.dtype}: it must be a vector of {count}{wanted}")
-    return array.tolist()
+MINARI = "minari:"
+RETURN_TOLERANCE = 1e-3
+"""How far `episode_returns` of a Stable-Baselines file may be from the sum of rewards, relative to their sizes."""
 
 
 # oal's own
@@ -55,37 +39,33 @@ def column(where: str, array: np.ndarray, kinds: str, entries: int | None = None
 
 def read_oal(archive: npz.Archive) -> Demos:
     name = archive.name
+    about = about_text.read(f"{name}: about", archive.read_text("about"))
     lengths = column(f"{name}: lengths", archive.read("lengths"), "iu")
-    about = about_text.read(f"{name}: about", archive.read_text("about"), episodes=len(lengths))
+    about.check_columns(f"{name}: about", len(lengths))
     for episode, length in enumerate(lengths):
         if length < 1:
             raise InputError(f"{name}: lengths: episode {episode} has length {length}: it must be 1 or more")
-    flags = {
-        key: column(f"{name}: {key}", archive.read(key), "b", len(lengths))
+    known, terminated, truncated = (
+        column(f"{name}: {key}", archive.read(key), "b", len(lengths))
         for key in ("has_final", "terminated", "truncated")
-    }
-    with_final = [length + final for length, final in zip(lengths, flags["has_final"], strict=True)]
+    )
+    with_final = [length + final for length, final in zip(lengths, known, strict=True)]
     pieces = {
         "observations": split(f"{name}: observations", archive.read("observations"), with_final),
         "actions": split(f"{name}: actions", archive.read("actions"), lengths),
+        "terminated": terminated,
+        "truncated": truncated,
     }
     if "rewards" in archive:
         pieces["rewards"] = split(f"{name}: rewards", archive.read("rewards"), lengths)
     episodes = (
-        {
-            **about.of_episode(i),
-            **{key: piece[i] for key, piece in pieces.items()},
-            "terminated": flags["terminated"][i],
-            "truncated": flags["truncated"][i],
-        }
-        for i in range(len(lengths))
+        {**about.of_episode(i), **{key: piece[i] for key, piece in pieces.items()}} for i in range(len(lengths))
     )
     return build(name, episodes, **about.of_demos(), endings_known=about.endings_known)
 
 
 def write_oal(demos: Demos, path: str | os.PathLike[str]) -> None:
-    arrays = {"about": npz.text(about_text.write(demos, endings=False))}
-    arrays["lengths"] = demos.lengths
+    arrays = {"about": npz.text(about_text.write(demos, endings=False)), "lengths": demos.lengths}
     for key in ("has_final", "terminated", "truncated"):
         arrays[key] = np.array([getattr(trajectory, key) for trajectory in demos], dtype=bool)
     arrays["observations"] = np.concatenate([trajectory.observations for trajectory in demos])
@@ -95,50 +75,283 @@ def write_oal(demos: Demos, path: str | os.PathLike[str]) -> None:
     npz.write(path, arrays)
 
 
+# Stable-Baselines
+
+
+def read_sb(archive: npz.Archive) -> Demos:
+    """Read an `ExpertDataset`; how episodes ended is known only if the file has `terminated` and `truncated`."""
+    name = archive.name
+    arrays = {"observations": _scalars(archive.read("obs")), "actions": _scalars(archive.read("actions"))}
+    if "rewards" in archive:
+        rewards = archive.read("rewards")
+        arrays["rewards"] = rewards[:, 0] if rewards.shape[1:] == (1,) else rewards
+    steps = len(arrays["actions"]) if arrays["actions"].ndim else 0
+    starts = flags(f"{name}: episode_starts", archive.read("episode_starts"), steps)
+    if not steps or not starts[0]:
+        raise InputError(f"{name}: episode_starts must begin with a start: the first step belongs to no episode")
+    lengths = np.diff(np.flatnonzero(starts), append=steps).tolist()
+    for key in ("terminated", "truncated"):
+        if key in archive:
+            arrays[key] = flags(f"{name}: {key}", archive.read(key), steps)
+    about = _optional_about(archive, len(lengths))
+    finals = archive.read("final_obs") if "final_obs" in archive else None
+    if finals is not None and (finals.ndim == 0 or len(finals) != len(lengths)):
+        raise InputError(f"{name}: final_obs has shape {finals.shape}: episode_starts has {len(lengths)} episodes")
+    pieces = {key: split(f"{name}: {key}", array, lengths) for key, array in arrays.items()}
+    known = "terminated" in pieces and "truncated" in pieces
+    episodes = []
+    for i in range(len(lengths)):
+        arguments: dict[str, Any] = {key: piece[i] for key, piece in pieces.items()}
+        for key in ("terminated", "truncated"):
+            if known:
+                arguments[key] = only_at_end(f"{name}: episode {i}", key, arguments[key])
+            else:
+                arguments[key] = key == "truncated"
+        if finals is not None and about.final_is_known(i):
+            arguments["observations"] = _append(f"{name}: final_obs", arguments["observations"], finals[i])
+        episodes.append({**arguments, **about.of_episode(i)})
+    demos = build(name, episodes, **about.of_demos(), endings_known=about.endings_known and known)
+    if demos.returns is not None and "episode_returns" in archive:
+        _check_returns(name, demos, archive.read("episode_returns"))
+    return demos
+
+
+def _scalars(array: np.ndarray) -> np.ndarray:
+    """Drop the last axis of whole numbers kept as [n, 1], as Stable-Baselines keeps Discrete spaces' values."""
+    return array[:, 0] if array.dtype.kind in "iu" and array.shape[1:] == (1,) else array
+
+
+def _append(where: str, observations: np.ndarray, final: np.ndarray) -> np.ndarray:
+    if final.shape != observations.shape[1:] or final.dtype != observations.dtype:
+        wanted = f"{observations.shape[1:]} of {observations.dtype}, as in obs"
+        raise InputError(f"{where} has rows of shape {final.shape} of {final.dtype}: they must be {wanted}")
+    return np.concatenate([observations, final[None]])
+
+
+def _check_returns(name: str, demos: Demos, stated: np.ndarray) -> None:
+    if stated.dtype.kind not in "iuf" or stated.size != len(demos):
+        raise InputError(
+            f"{name}: episode_returns has shape {stated.shape} of {stated.dtype}: "
+            f"episode_starts has {len(demos)} episodes"
+        )
+    for episode, (trajectory, value) in enumerate(zip(demos, stated.ravel().tolist(), strict=True)):
+        total, size = trajectory.total_reward or 0.0, float(np.abs(trajectory.rewards).sum())  # type: ignore[arg-type]
+        if not abs(total - value) <= RETURN_TOLERANCE * (1 + size):
+            raise InputError(
+                f"{name}: episode {episode}: its rewards sum to {total:g} and episode_returns says {value:g}: "
+                "episode_starts or rewards are wrong"
+            )
+
+
+def _optional_about(archive: npz.Archive, episodes: int) -> About:
+    if "about" not in archive:
+        return About()
+    return about_text.read(f"{archive.name}: about", archive.read_text("about"), episodes=episodes)
+
+
+def write_sb(demos: Demos, path: str | os.PathLike[str]) -> None:
+    starts = np.zeros(demos.steps, bool)
+    starts[np.cumsum(demos.lengths) - demos.lengths] = True
+    arrays = {
+        "obs": demos.observations[:, None] if demos.observations.ndim == 1 else demos.observations,
+        "actions": demos.actions[:, None] if demos.actions.ndim == 1 else demos.actions,
+        "episode_starts": starts,
+        # Stable-Baselines wants the key; without rewards nobody knows the returns.
+        "episode_returns": np.full(len(demos), np.nan) if demos.returns is None else demos.returns,
+        "terminated": per_step(demos, "terminated"),
+        "truncated": per_step(demos, "truncated"),
+    }
+    if demos.rewards is not None:
+        arrays["rewards"] = demos.rewards
+    if any(trajectory.has_final for trajectory in demos):
+        finals = [t.observations[-1] if t.has_final else np.zeros_like(t.observations[0]) for t in demos]
+        arrays["final_obs"] = np.stack(finals)
+    arrays["about"] = npz.text(about_text.write(demos, endings=False))
+    npz.write(path, arrays)
+
+
+# imitation
+
+
+def read_imitation(archive: npz.Archive) -> Demos:
+    """Read the imitation library's file; its `terminal` says that an episode ended, not how."""
+    name = archive.name
+    actions = archive.read("acts")
+    steps = len(actions) if actions.ndim else 0
+    cuts = column(f"{name}: indices", archive.read("indices"), "iu")
+    bounds = [0, *cuts, steps]
+    lengths = [end - start for start, end in pairwise(bounds)]
+    for episode, length in enumerate(lengths):
+        if length < 1:
+            raise InputError(f"{name}: indices: episode {episode} goes from {bounds[episode]} to {bounds[episode + 1]}")
+    ended = column(f"{name}: terminal", archive.read("terminal"), "b", len(lengths))
+    pieces = {
+        "observations": split(f"{name}: obs", archive.read("obs"), [length + 1 for length in lengths]),
+        "actions": split(f"{name}: acts", actions, lengths),
+        "truncated": ended,
+    }
+    if "rews" in archive:
+        pieces["rewards"] = split(f"{name}: rews", archive.read("rews"), lengths)
+    about = _optional_about(archive, len(lengths))
+    episodes = (
+        {**{key: piece[i] for key, piece in pieces.items()}, **about.of_episode(i)} for i in range(len(lengths))
+    )
+    known = about.endings_known and about.terminated is not None
+    return build(name, episodes, **about.of_demos(), endings_known=known)
+
+
+def write_imitation(demos: Demos, path: str | os.PathLike[str]) -> None:
+    need_finals(demos, str(path))
+    arrays = {
+        "obs": np.concatenate([trajectory.observations for trajectory in demos]),
+        "acts": demos.actions,
+        # imitation wants the key; a vector of nothing per step stands for its pickled dictionaries.
+        "infos": np.zeros((demos.steps, 0), np.uint8),
+        "terminal": np.array([trajectory.terminated or trajectory.truncated for trajectory in demos]),
+        "indices": np.cumsum(demos.lengths)[:-1],
+    }
+    if demos.rewards is not None:
+        arrays["rews"] = demos.rewards
+    arrays["about"] = npz.text(about_text.write(demos, endings=True))
+    npz.write(path, arrays)
+
+
 # Which format
 
+_NPZ: dict[str, tuple[Callable[[npz.Archive], Demos], set[str]]] = {
+    "oal": (read_oal, {"lengths", "observations", "actions", "about"}),
+    "imitation": (read_imitation, {"obs", "acts", "indices", "terminal"}),
+    "sb": (read_sb, {"obs", "actions", "episode_starts"}),
+}
+_WRITERS: dict[str, Callable[[Demos, str | os.PathLike[str]], None]] = {
+    "oal": write_oal,
+    "sb": write_sb,
+    "imitation": write_imitation,
+    "hdf5": hdf5.write_d4rl,
+    "hf": arrow.write_folder,
+    "minari": lambda demos, target: hdf5.write_minari(demos, os.fspath(target).removeprefix(MINARI)),
+}
+FORMATS = tuple(_WRITERS)
 
-NPZ_READERS = {"oal": read_oal}
-NPZ_WRITERS = {"oal": write_oal}
+
+def npz_format(archive: npz.Archive) -> str:
+    """Tell the `.npz` formats apart by the arrays they hold."""
+    for format_name, (_, keys) in _NPZ.items():
+        if keys <= set(archive.keys):
+            return format_name
+    wanted = "; ".join(f"{format_name} {', '.join(sorted(keys))}" for format_name, (_, keys) in _NPZ.items())
+    raise InputError(f"{archive.name}: holds {', '.join(archive.keys) or 'nothing'}; the formats have: {wanted}")
 
 
-def read_npz(file: BinaryIO, name: str, *, format: str | None = None, budget: npz.Budget = npz.DEFAULT_BUDGET) -> Demos:
-    """Read any `.npz` format from an open file; `name` is what error messages call it."""
+def read_npz(file: BinaryIO, name: str, *, budget: Budget = DEFAULT_BUDGET) -> Demos:
+    """Read any of the `.npz` formats from an open file; `name` is what error messages call it."""
     with npz.Archive(file, name, budget) as archive:
-        return NPZ_READERS[format or "oal"](archive)
+        return _NPZ[npz_format(archive)][0](archive)
 
 
-def _data() -> Any:
+def detect(path: str | os.PathLike[str]) -> str:
+    """Return the format that demonstrations (a path, a shipped name or minari:ID) are in, by looking at them."""
+    name = os.fspath(path)
+    if name.startswith(MINARI):
+        return "minari"
+    if name in shipped():
+        return "oal"
+    file = Path(name)
+    if file.is_dir():
+        if (file / "state.json").is_file() or (file / "dataset_dict.json").is_file():
+            return "hf"
+        if any((file / place).is_file() for place in ("data/metadata.json", "main_data.hdf5")):
+            return "minari"
+        raise InputError(f"{name}: is a folder, but neither a Hugging Face dataset nor a Minari one")
+    try:
+        with file.open("rb") as opened:
+            start = opened.read(8)
+            if start.startswith(b"PK"):
+                with npz.Archive(opened, name) as archive:
+                    return npz_format(archive)
+    except FileNotFoundError:
+        raise InputError(
+            f"{name}: there is no such file; shipped demonstrations are {', '.join(shipped()) or 'none'}"
+        ) from None
+    except OSError as error:
+        raise InputError(f"{name}: cannot be opened ({error.strerror})") from None
+    if start == b"\x89HDF\r\n\x1a\n":
+        return "hdf5"
+    kinds = {
+        b"\x80": "a Python pickle, which is never opened",
+        b"\x93NUMPY": "a single .npy array, not an .npz archive",
+    }
+    looks = next((kind for magic, kind in kinds.items() if start.startswith(magic)), "no .npz archive and no HDF5 file")
+    raise InputError(f"{name}: is {looks if start else 'empty'}")
+
+
+def shipped() -> list[str]:
+    """Return the names of the demonstrations that come with oal."""
+    folder = _shipped_folder()
+    if not folder.is_dir():
+        return []
+    return sorted(entry.name.removesuffix(".npz") for entry in folder.iterdir() if entry.name.endswith(".npz"))
+
+
+def _shipped_folder() -> Any:
     from importlib.resources import files
 
     return files("oal") / "data" / "demos"
 
 
-def shipped() -> list[str]:
-    """Return the names of the demonstrations that come with oal."""
-    folder = _data()
-    return (
-        sorted(entry.name.removesuffix(".npz") for entry in folder.iterdir() if entry.name.endswith(".npz"))
-        if folder.is_dir()
-        else []
-    )
+def load(
+    source: str | os.PathLike[str],
+    *,
+    env: "str | gymnasium.Env | None" = None,
+    strict: bool = False,
+    time_limit: int | None = None,
+    budget: Budget = DEFAULT_BUDGET,
+) -> Demos:
+    """Load demonstrations: the name of shipped ones, a file or folder in any format, or minari:DATASET-ID.
 
-
-def load(name_or_path: str | os.PathLike[str]) -> Demos:
-    """Load shipped demonstrations by name, or a file."""
-    name = os.fspath(name_or_path)
-    if name in shipped():
-        with (_data() / f"{name}.npz").open("rb") as file:
-            return read_npz(file, name)
+    env: also check them against this environment (an id or an environment), see `Demos.check`; `strict` as there.
+    time_limit: for formats that do not say how episodes ended, see `Demos.with_time_limit`.
+    budget: how much a file may unpack to, before it is taken for a bomb.
+    """
+    name = os.fspath(source)
+    demos = _read(name, detect(name), budget)
     try:
-        with Path(name).open("rb") as file:
-            return read_npz(file, name)
-    except FileNotFoundError:
-        raise InputError(
-            f"{name}: there is no such file, and no shipped demonstrations of that name ({', '.join(shipped()) or 'none'})"
-        ) from None
+        if time_limit is not None:
+            demos = demos.with_time_limit(time_limit)
+        return demos if env is None else demos.check(env, strict=strict)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
 
 
-def save(demos: Demos, path: str | os.PathLike[str]) -> None:
-    """Write demonstrations as oal's `.npz`."""
-    write_oal(demos, path)
+def _read(name: str, format_name: str, budget: Budget) -> Demos:
+    if format_name == "minari":
+        if name.startswith(MINARI):
+            return hdf5.load_minari(name.removeprefix(MINARI), budget=budget)
+        return hdf5.read_minari_folder(Path(name), name, budget=budget)
+    if format_name == "hf":
+        return arrow.read_folder(Path(name), name, budget=budget)
+    if format_name == "hdf5":
+        return hdf5.read_d4rl(name, name, budget=budget)
+    path = _shipped_folder() / f"{name}.npz" if name in shipped() else Path(name)
+    with path.open("rb") as file:
+        return read_npz(file, name, budget=budget)
+
+
+def format_of_target(target: str | os.PathLike[str]) -> str:
+    """Return the format that a target's name asks for."""
+    name = os.fspath(target)
+    suffixes = {".npz": "oal", ".hdf5": "hdf5", ".h5": "hdf5", "": "hf"}
+    if name.startswith(MINARI):
+        return "minari"
+    if Path(name).suffix not in suffixes:
+        raise InputError(f"{name}: its ending says no format: use .npz, .hdf5, a folder, minari:ID, or name the format")
+    return suffixes[Path(name).suffix]
+
+
+def save(demos: Demos, target: str | os.PathLike[str], *, format: str | None = None) -> None:
+    """Write demonstrations; the format is `format`, or what the target's name asks for (.npz is oal's own)."""
+    format_name = format_of_target(target) if format is None else choice("format", format, FORMATS)
+    is_minari = os.fspath(target).startswith(MINARI)
+    if is_minari != (format_name == "minari"):
+        raise InputError(f"{target}: Minari datasets are named minari:ID, and only they; the format is {format_name}")
+    _WRITERS[format_name](demos, target)

@@ -13,11 +13,11 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 
+from oal.demos.limits import DEFAULT_BUDGET, DEFLATE_MAX_RATIO, Budget
 from oal.errors import InputError
 from oal.files import replacing
 
@@ -25,7 +25,6 @@ MAX_MEMBERS = 1024
 MAX_DIRECTORY_BYTES = 1 << 20
 MAX_NPY_HEADER_BYTES = 4096
 MAX_DIMENSIONS = 16
-DEFLATE_MAX_RATIO = 1040  # deflate cannot expand by more than 1032
 
 _END_OF_DIRECTORY = b"PK\x05\x06"
 _ZIP64_LOCATOR = b"PK\x06\x07"
@@ -36,21 +35,6 @@ _NPY_HEADER = re.compile(
     re.DOTALL,
 )
 _PLAIN_DTYPE = re.compile(r"'[<>|=]?(?:b1|[iu][1248]|f[248]|U\d{1,9})'")
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How many bytes of arrays a file may unpack to: `floor` + `ratio` times its size, at most `ceiling`."""
-
-    floor: int = 64 << 20
-    ratio: int = 64
-    ceiling: int = 4 << 30
-
-    def of(self, file_bytes: int) -> int:
-        return min(self.floor + self.ratio * file_bytes, self.ceiling)
-
-
-DEFAULT_BUDGET = Budget()
 
 
 class Archive:
@@ -116,7 +100,7 @@ class Archive:
             raise InputError(f"{where} is damaged ({error})") from None
         return array
 
-    def _read_member(self, where: str, info: zipfile.ZipInfo, member: BinaryIO) -> np.ndarray:
+    def _read_member(self, where: str, info: zipfile.ZipInfo, member: IO[bytes]) -> np.ndarray:
         if info.compress_type == zipfile.ZIP_STORED:
             possible = info.compress_size
         elif info.compress_type == zipfile.ZIP_DEFLATED:
@@ -140,9 +124,10 @@ class Archive:
             )
         self._left -= data_bytes
         raw = np.empty(data_bytes, dtype=np.uint8)
-        view, done = memoryview(raw), 0
+        stream: Any = member  # typed as IO, which lacks readinto; ZipFile.open gives a buffered reader
+        done = 0
         while done < data_bytes:
-            count = member.readinto(view[done:])  # type: ignore[attr-defined]  # ZipExtFile is a BufferedIOBase
+            count = stream.readinto(raw[done:])
             if not count:
                 raise InputError(f"{where} ends after {done} of {data_bytes} bytes")
             done += count
@@ -167,7 +152,7 @@ class Archive:
         return text
 
 
-def _npy_header(where: str, member: BinaryIO) -> tuple[np.dtype, bool, tuple[int, ...], int]:
+def _npy_header(where: str, member: IO[bytes]) -> tuple[np.dtype, bool, tuple[int, ...], int]:
     """Parse an npy header without evaluating it: dtype, Fortran order, shape, and how long the header is."""
     start = member.read(8)
     if start[:6] != _NPY_MAGIC or len(start) < 8:

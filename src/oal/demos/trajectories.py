@@ -455,8 +455,33 @@ class Demos(Sequence[Trajectory]):
         parts.append(f"sha256 {self.content_hash[:8]}")
         return f"Demos({', '.join(parts)})"
 
-    def save(self, path: "str | os.PathLike[str]") -> None:
-        """Write them as oal's `.npz`."""
+    def check(
+        self,
+        env: "str | gymnasium.Env | None" = None,
+        *,
+        observation_space: "gymnasium.Space[Any] | None" = None,
+        action_space: "gymnasium.Space[Any] | None" = None,
+        strict: bool = False,
+    ) -> "Demos":
+        """Return them as the environment shows itself to a learner, or raise an InputError that says what does not fit.
+
+        Give an environment, its id, or both spaces. Observations must have its shape (those of other than vector spaces
+        become flat vectors, as in `oal.envs`). Continuous actions outside the bounds are clipped, with a warning that
+        counts them, or refused when `strict`; discrete ones outside are always refused.
+        """
+        from oal.demos import spaces
+
+        env_id = None
+        if env is not None:
+            env_id, observation_space, action_space = spaces.of_environment(env)
+        if observation_space is None or action_space is None:
+            raise InputError("give an environment, or an observation space and an action space, to check against")
+        return spaces.check(
+            self, env_id=env_id, observation_space=observation_space, action_space=action_space, strict=strict
+        )
+
+    def save(self, target: "str | os.PathLike[str]", *, format: str | None = None) -> None:
+        """Write them; the format is `format`, or what the target's name asks for (.npz is oal's own)."""
         from oal.demos.formats import save
 
-        save(self, path)
+        save(self, target, format=format)

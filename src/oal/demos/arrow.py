@@ -1,0 +1,261 @@
+"""The imitation library's Hugging Face datasets: a folder as `datasets.Dataset.save_to_disk` leaves it.
+
+hf           state.json names Arrow stream files with a row per episode: obs (T + 1 rows), acts, rews, terminal, infos
+             (never decoded); here with about.json beside them, since imitation refuses columns it does not know
+
+The Arrow files are read with pyarrow itself, fully validated, and uncompressed only (as `datasets` writes them), so
+that nothing can unpack to more than the bytes of the file.
+"""
+
+import os
+import secrets
+import shutil
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from oal.demos import about as about_text
+from oal.demos.assembly import build, need_finals
+from oal.demos.limits import DEFAULT_BUDGET, Budget
+from oal.demos.trajectories import Demos
+from oal.errors import InputError, MissingExtraError, shortened
+
+MAX_STATE_BYTES = 1 << 20
+MAX_SHARDS = 1024
+MAX_NESTING = 8
+
+
+def _pyarrow(needed_for: str) -> Any:
+    try:
+        import pyarrow
+    except ImportError:
+        raise MissingExtraError("pyarrow", extra="datasets", needed_for=needed_for) from None
+    return pyarrow
+
+
+def read_folder(folder: Path, name: str, *, budget: Budget = DEFAULT_BUDGET) -> Demos:
+    """Read a folder written by `save_to_disk`, of a dataset or of a dictionary with one split."""
+    _pyarrow(f"reading {name}")
+    if (folder / "dataset_dict.json").is_file():
+        splits = _json(folder / "dataset_dict.json", f"{name}: dataset_dict.json").get("splits")
+        if not isinstance(splits, list) or len(splits) != 1 or not _is_plain(splits[0]):
+            raise InputError(f"{name}: has the splits {shortened(splits)}: name the folder of one of them")
+        return read_folder(folder / splits[0], f"{name}/{splits[0]}", budget=budget)
+    entries = _json(folder / "state.json", f"{name}: state.json").get("_data_files")
+    if not isinstance(entries, list) or not 1 <= len(entries) <= MAX_SHARDS:
+        raise InputError(f"{name}: state.json: _data_files must name the Arrow files")
+    shards, left = [], budget.ceiling
+    for entry in entries:
+        filename = entry.get("filename") if isinstance(entry, dict) else None
+        if not _is_plain(filename):
+            raise InputError(f"{name}: state.json names the file {shortened(filename)}: it must be one in the folder")
+        path = folder / filename
+        try:
+            left -= path.stat().st_size
+            if left < 0:
+                raise InputError(f"{name}: holds more than {budget.ceiling} bytes")
+            shards.append(path.read_bytes())
+        except OSError as error:
+            raise InputError(f"{name}: {filename} cannot be read ({error.strerror})") from None
+    about_path = folder / "about.json"
+    text = _bytes(about_path, f"{name}: about.json") if about_path.exists() else None
+    return read_shards(shards, text, name)
+
+
+def _is_plain(filename: Any) -> "TypeGuard[str]":
+    return isinstance(filename, str) and filename not in ("", ".", "..") and not set(filename) & set("/\\\0")
+
+
+def _bytes(path: Path, where: str) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(about_text.MAX_TEXT + 1)
+    except OSError as error:
+        raise InputError(f"{where} cannot be read ({error.strerror})") from None
+    return content
+
+
+def _text(where: str, content: bytes) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where} is not valid text ({error})") from None
+
+
+def _json(path: Path, where: str) -> dict[str, Any]:
+    value = about_text.parse(where, _text(where, _bytes(path, where)))
+    if not isinstance(value, dict):
+        raise InputError(f"{where} is {shortened(value)}: it must be a dictionary")
+    return value
+
+
+def read_shards(shards: Sequence[bytes], about_json: bytes | None, name: str) -> Demos:
+    """Read the Arrow streams of a dataset, and the text about it if there is one."""
+    about = None
+    if about_json is not None:
+        about = about_text.read(f"{name}: about.json", _text(f"{name}: about.json", about_json))
+    episodes: list[dict[str, Any]] = []
+    for index, shard in enumerate(shards):
+        episodes += _read_shard(shard, f"{name}: shard {index}" if len(shards) > 1 else name)
+    if about is None:
+        # The format's `terminal` says that the episode ended, not how.
+        return build(name, episodes, endings_known=False)
+    about.check_columns(f"{name}: about.json", len(episodes))
+    episodes = [{**arguments, **about.of_episode(i)} for i, arguments in enumerate(episodes)]
+    return build(name, episodes, **about.of_demos(), endings_known=about.endings_known)
+
+
+def _read_shard(content: bytes, where: str) -> list[dict[str, Any]]:
+    pa = _pyarrow(f"reading {where}")
+    try:
+        _refuse_compression(pa, content, where)
+        with pa.ipc.open_stream(pa.py_buffer(content)) as stream:
+            episodes = []
+            for batch in stream:
+                batch.validate(full=True)
+                episodes += _read_batch(pa, batch, where, len(episodes))
+            return episodes
+    except InputError:
+        raise
+    except (
+        pa.ArrowException,
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        struct.error,
+        MemoryError,
+        OverflowError,
+    ) as error:
+        raise InputError(f"{where}: the Arrow file is damaged ({shortened(str(error), 200)})") from None
+
+
+def _refuse_compression(pa: Any, content: bytes, where: str) -> None:
+    """Refuse compressed batches, whose claimed size would be allocated: walk the stream and look into each header."""
+    reader = pa.ipc.MessageReader.open_stream(pa.py_buffer(content))
+    for message in reader:
+        if message.type == "record batch" and _has_compression(message.metadata.to_pybytes()):
+            raise InputError(f"{where}: its Arrow batches are compressed, which is not read")
+        if message.type == "dictionary":
+            raise InputError(f"{where}: its Arrow columns are dictionaries, which are not read")
+
+
+def _has_compression(header: bytes) -> bool:
+    """Whether field 3 (compression) of the RecordBatch in field 2 of a flatbuffers Message is set."""
+    (message,) = struct.unpack_from("<I", header, 0)
+    batch_field = message + _flatbuffer_field(header, message, 2)
+    batch = batch_field + struct.unpack_from("<I", header, batch_field)[0]
+    return _flatbuffer_field(header, batch, 3) != 0
+
+
+def _flatbuffer_field(buffer: bytes, table: int, index: int) -> int:
+    """Return the offset of a field inside a flatbuffers table, 0 when it is not set."""
+    vtable = table - struct.unpack_from("<i", buffer, table)[0]
+    (vtable_bytes,) = struct.unpack_from("<H", buffer, vtable)
+    at = 4 + 2 * index
+    return struct.unpack_from("<H", buffer, vtable + at)[0] if at + 2 <= vtable_bytes else 0
+
+
+def _read_batch(pa: Any, batch: Any, where: str, first: int) -> list[dict[str, Any]]:
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    for key in ("obs", "acts", "terminal"):
+        if key not in columns:
+            raise InputError(f"{where}: column '{key}' is missing; there are: {', '.join(columns) or 'none'}")
+    if not pa.types.is_boolean(columns["terminal"].type) or columns["terminal"].null_count:
+        raise InputError(f"{where}: column 'terminal' must be true or false for each episode")
+    wanted = {"obs": "observations", "acts": "actions", "rews": "rewards"}
+    arrays = {
+        argument: _rows(pa, columns[key], f"{where}: column '{key}'", first)
+        for key, argument in wanted.items()
+        if key in columns
+    }
+    ended = columns["terminal"].to_pylist()
+    return [
+        {**{argument: rows[i] for argument, rows in arrays.items()}, "terminated": False, "truncated": ended[i]}
+        for i in range(batch.num_rows)
+    ]
+
+
+def _rows(pa: Any, array: Any, where: str, first: int) -> list[np.ndarray]:
+    """Return a column of lists (of lists) of numbers as one array per row; inner lists must be of one length each."""
+    if not _is_list(pa, array.type):
+        raise InputError(f"{where} has type {shortened(str(array.type))}: it must be a list per episode")
+    if array.null_count:
+        raise InputError(f"{where} is empty (null) for some episode")
+    ends = np.cumsum(_list_lengths(pa, array), dtype=np.int64)
+    flat = array.flatten()
+    shape: list[int] = []
+    while _is_list(pa, flat.type):
+        lengths = _list_lengths(pa, flat)
+        if flat.null_count or len(shape) == MAX_NESTING or (len(lengths) and (lengths != lengths[0]).any()):
+            raise InputError(f"{where} has rows of different lengths: all steps must have one shape")
+        shape.append(int(lengths[0]) if len(lengths) else 0)
+        flat = flat.flatten()
+    if flat.null_count or not (
+        pa.types.is_floating(flat.type) or pa.types.is_integer(flat.type) or pa.types.is_boolean(flat.type)
+    ):
+        raise InputError(f"{where} has entries of type {shortened(str(flat.type))}: they must be numbers")
+    values = flat.to_numpy(zero_copy_only=False).reshape(-1, *shape) if np.prod(shape) else np.zeros((0, *shape))
+    starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
+    if len(ends) and len(values) != ends[-1]:
+        raise InputError(f"{where} has {len(values)} steps, its episodes want {ends[-1]}")
+    return [values[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+def _is_list(pa: Any, kind: Any) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
+def _list_lengths(pa: Any, array: Any) -> np.ndarray:
+    if pa.types.is_fixed_size_list(array.type):
+        return np.full(len(array), array.type.list_size)
+    return array.value_lengths().to_numpy(zero_copy_only=False)
+
+
+def write_folder(demos: Demos, path: str | os.PathLike[str]) -> None:
+    """Write the folder, which must not exist yet, in one step. The format needs every final observation."""
+    try:
+        import datasets
+    except ImportError:
+        raise MissingExtraError("datasets", extra="datasets", needed_for=f"writing {path}") from None
+    target = Path(path)
+    if target.exists():
+        raise InputError(f"{path} exists already: choose another folder")
+    need_finals(demos, str(path))
+    columns = {
+        "obs": [trajectory.observations for trajectory in demos],
+        "acts": [trajectory.actions for trajectory in demos],
+        "infos": [["{}"] * len(trajectory) for trajectory in demos],
+        "terminal": [trajectory.terminated or trajectory.truncated for trajectory in demos],
+    }
+    features = {
+        "obs": _feature(datasets, demos[0].observations),
+        "acts": _feature(datasets, demos[0].actions),
+        "infos": datasets.Sequence(datasets.Value("string")),
+        "terminal": datasets.Value("bool"),
+    }
+    if demos.rewards is not None:
+        columns["rews"] = [trajectory.rewards for trajectory in demos]
+        features["rews"] = _feature(datasets, demos.rewards)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    bars = datasets.utils.logging.is_progress_bar_enabled()
+    try:
+        datasets.utils.logging.disable_progress_bar()
+        datasets.Dataset.from_dict(columns, features=datasets.Features(features)).save_to_disk(temporary)
+        (temporary / "about.json").write_text(about_text.write(demos, endings=True), encoding="utf-8")
+        temporary.rename(target)
+    finally:
+        if bars:
+            datasets.utils.logging.enable_progress_bar()
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _feature(datasets: Any, array: np.ndarray) -> Any:
+    feature = datasets.Value(str(array.dtype))
+    for _ in range(array.ndim):
+        feature = datasets.Sequence(feature)
+    return feature
