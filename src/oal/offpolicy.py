@@ -11,6 +11,7 @@ One update, on a batch (s, a, c, s', terminated):
     Q̄_i   <- Q̄_i + τ (Q_i - Q̄_i)
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -79,7 +80,7 @@ def target_entropy(config: SACConfig, shapes: Shapes) -> float:
         return config.target_entropy
     if shapes.kind == "continuous":
         return -float(shapes.action_size)
-    return 0.3 * float(jnp.log(shapes.action_size))
+    return 0.3 * math.log(shapes.action_size)
 
 
 def init_sac(seed: int, shapes: Shapes, config: SACConfig) -> SACState:

@@ -1,0 +1,229 @@
+"""Soft actor-critic in cost form: each part against a reference, then probe problems with known answers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from oal import nets
+from oal.errors import InputError
+from oal.offpolicy import (
+    SACConfig,
+    SACState,
+    Shapes,
+    compile_sac,
+    init_sac,
+    sac_update,
+    soft_value,
+)
+from oal.replay import Batch
+
+CONTINUOUS = Shapes("continuous", 3, 2)
+DISCRETE = Shapes("discrete", 3, 4)
+SMALL = SACConfig(hidden=(16, 16), batch_size=32)
+
+
+def random_batch(shapes: Shapes, size: int = 32, seed: int = 0) -> Batch:
+    rng = np.random.default_rng(seed)
+    action = rng.uniform(-1, 1, (size, shapes.action_size))
+    if shapes.kind == "discrete":
+        action = np.eye(shapes.action_size)[rng.integers(0, shapes.action_size, size)]
+    parts = (
+        rng.normal(size=(size, shapes.observation_size)),
+        action,
+        rng.normal(size=size),
+        rng.normal(size=(size, shapes.observation_size)),
+        rng.random(size) < 0.3,
+    )
+    return Batch(*(jnp.array(part, jnp.float32) for part in parts))
+
+
+def pack(batch: Batch) -> np.ndarray:
+    return np.concatenate(
+        [
+            batch.observation,
+            batch.action,
+            np.asarray(batch.cost)[:, None],
+            batch.next_observation,
+            np.asarray(batch.terminated)[:, None],
+        ],
+        axis=1,
+    )
+
+
+def test_discrete_soft_value_is_the_exact_expectation() -> None:
+    state = init_sac(0, DISCRETE, SMALL)
+    observation = random_batch(DISCRETE).observation
+    value, entropy = soft_value(
+        state.actor, state.critics, jnp.float32(0.3), observation, jax.random.key(0), kind="discrete", layer_norm=False
+    )
+    log_policy = np.asarray(nets.log_policy(state.actor, observation), np.float64)
+    first, second = (np.asarray(nets.mlp(critic, observation), np.float64) for critic in state.critics)
+    for b in range(len(observation)):
+        expected = sum(
+            np.exp(log_policy[b, a]) * (max(first[b, a], second[b, a]) + 0.3 * log_policy[b, a]) for a in range(4)
+        )
+        assert value[b] == pytest.approx(expected, abs=1e-5)
+    np.testing.assert_allclose(entropy, -(np.exp(log_policy) * log_policy).sum(axis=1), atol=1e-5)
+
+
+def test_continuous_soft_value_is_pessimistic_about_costs() -> None:
+    """The larger of the two cost critics counts, at the action that was drawn."""
+    state = init_sac(0, CONTINUOUS, SMALL)
+    observation = random_batch(CONTINUOUS).observation
+    key = jax.random.key(5)
+    value, entropy = soft_value(
+        state.actor, state.critics, jnp.float32(0.3), observation, key, kind="continuous", layer_norm=False
+    )
+    action, _, log_prob = nets.sample_squashed(nets.gaussian(state.actor, observation), key)
+    both = [nets.critic_value(critic, "continuous", observation, action) for critic in state.critics]
+    np.testing.assert_allclose(value, np.maximum(*both) + 0.3 * log_prob, rtol=1e-5)
+    np.testing.assert_allclose(entropy, -log_prob)
+
+
+@pytest.mark.parametrize("shapes", [CONTINUOUS, DISCRETE], ids=lambda shapes: shapes.kind)
+def test_critics_step_along_the_gradient_of_the_squared_error(shapes: Shapes) -> None:
+    """Adam's first step is -learning rate x sign(gradient): compare the signs with a numerical gradient."""
+    state, batch = init_sac(0, shapes, SMALL), random_batch(shapes)
+    new, metrics = sac_update(state, batch, jnp.float32(0.7), shapes=shapes, config=SMALL)
+    _, target_key, _ = jax.random.split(jax.random.wrap_key_data(state.key), 3)
+    next_value, _ = soft_value(
+        state.actor,
+        state.target_critics,
+        jnp.float32(1.0),
+        batch.next_observation,
+        target_key,
+        kind=shapes.kind,
+        layer_norm=False,
+    )
+    gamma = SMALL.gamma
+    target = [batch.cost[b] + gamma * (0.7 / (1 - gamma) if batch.terminated[b] else next_value[b]) for b in range(32)]
+    assert metrics["target_mean"] == pytest.approx(np.mean(target), rel=1e-5)
+
+    def loss(bias: float) -> float:
+        first = state.critics[0]
+        moved = (*first[:-1], nets.Layer(first[-1].weight, first[-1].bias.at[0].add(bias)))
+        value = nets.critic_value(moved, shapes.kind, batch.observation, batch.action)
+        return float(np.mean((np.asarray(value, np.float64) - np.array(target)) ** 2))
+
+    slope = (loss(1e-2) - loss(-1e-2)) / 2e-2
+    moved = float(new.critics[0][-1].bias[0] - state.critics[0][-1].bias[0])
+    assert moved == pytest.approx(-np.sign(slope) * SMALL.learning_rate, rel=1e-3)
+
+
+def test_targets_follow_at_their_rate_and_the_key_moves() -> None:
+    state = init_sac(0, CONTINUOUS, SMALL)
+    new, _ = sac_update(state, random_batch(CONTINUOUS), jnp.float32(0.0), shapes=CONTINUOUS, config=SMALL)
+    for old, critic, target in zip(
+        jax.tree.leaves(state.target_critics),
+        jax.tree.leaves(new.critics),
+        jax.tree.leaves(new.target_critics),
+        strict=True,
+    ):
+        np.testing.assert_allclose(target, old + 0.005 * (critic - old), atol=1e-7)
+    assert not np.array_equal(state.key, new.key)
+
+
+@pytest.mark.parametrize("shapes", [CONTINUOUS, DISCRETE], ids=lambda shapes: shapes.kind)
+def test_temperature_moves_towards_the_target_entropy(shapes: Shapes) -> None:
+    batch = random_batch(shapes)
+    for target, direction in ((100.0, 1.0), (-100.0, -1.0)):
+        config = SACConfig(hidden=(16,), target_entropy=target)
+        state = init_sac(0, shapes, config)
+        new, _ = sac_update(state, batch, jnp.float32(0.0), shapes=shapes, config=config)
+        assert np.sign(new.log_temperature - state.log_temperature) == direction
+
+
+@pytest.mark.parametrize("shapes", [CONTINUOUS, DISCRETE], ids=lambda shapes: shapes.kind)
+def test_a_block_equals_single_updates_and_compiles_once(shapes: Shapes) -> None:
+    block = compile_sac(shapes, SMALL)
+    batches = [random_batch(shapes, seed=seed) for seed in range(3)]
+    state, one_by_one = init_sac(0, shapes, SMALL), init_sac(0, shapes, SMALL)
+    state, _ = block(state, np.stack([pack(batch) for batch in batches]), None)
+    for batch in batches:
+        one_by_one, _ = sac_update(one_by_one, batch, jnp.float32(0.0), shapes=shapes, config=SMALL)
+    for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(one_by_one), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+    for _ in range(3):
+        state, _ = block(state, np.stack([pack(batch) for batch in batches]), None)
+    assert block._cache_size() == 1  # pyright: ignore[reportFunctionMemberAccess]
+
+
+def test_relabelled_costs_replace_the_recorded_ones() -> None:
+    batch = random_batch(DISCRETE)
+    rows = np.stack([pack(batch)])
+    block = compile_sac(DISCRETE, SMALL, relabel=lambda scale, b: (scale * b.observation[..., 0], jnp.float32(0.0)))
+    state, _ = block(init_sac(0, DISCRETE, SMALL), rows, jnp.float32(2.0))
+    relabelled = batch._replace(cost=2.0 * batch.observation[:, 0])
+    expected, _ = compile_sac(DISCRETE, SMALL)(init_sac(0, DISCRETE, SMALL), np.stack([pack(relabelled)]), None)
+    for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+# ----- probe problems: tiny, each with a known answer
+
+PROBE = SACConfig(hidden=(32, 32), learning_rate=3e-3, gamma=0.5, batch_size=64, target_rate=0.05, target_entropy=0.1)
+
+
+def train(shapes: Shapes, config: SACConfig, batch_of: object, blocks: int, absorbing_cost: float = 0.0) -> SACState:
+    block = compile_sac(shapes, config, relabel=lambda cost_abs, b: (b.cost, cost_abs))
+    state = init_sac(0, shapes, config)
+    rng = np.random.default_rng(0)
+    for _ in range(blocks):
+        rows = np.stack([pack(batch_of(rng, config.batch_size)) for _ in range(50)])  # pyright: ignore[reportCallIssue]
+        state, _ = block(state, rows, jnp.float32(absorbing_cost))
+    return state
+
+
+def one_action_episodes(terminated: float) -> object:
+    """Two actions costing 1 and -1 in one state, which is also the successor."""
+
+    def draw(rng: np.random.Generator, size: int) -> Batch:
+        index = rng.integers(0, 2, size)
+        observation = np.ones((size, 1), np.float32)
+        return Batch(
+            observation,
+            np.eye(2, dtype=np.float32)[index],
+            np.array([1.0, -1.0], np.float32)[index],
+            observation,
+            np.full(size, terminated, np.float32),
+        )
+
+    return draw
+
+
+@pytest.mark.parametrize("absorbing_cost", [0.0, 3.0])
+def test_probe_termination_pays_the_cost_and_the_absorbing_state(absorbing_cost: float) -> None:
+    state = train(Shapes("discrete", 1, 2), PROBE, one_action_episodes(1.0), 20, absorbing_cost)
+    values = nets.mlp(state.critics[0], jnp.ones((1, 1)))[0]
+    np.testing.assert_allclose(values, np.array([1.0, -1.0]) + 0.5 * absorbing_cost / 0.5, atol=0.1)
+    assert float(nets.log_policy(state.actor, jnp.ones((1, 1)))[0, 1]) > np.log(0.9), "the cheaper action"
+
+
+def test_probe_truncation_bootstraps() -> None:
+    """Never terminated: Q = c + γ V with V = -1 + γ V = -2 up to the entropy's small share."""
+    state = train(Shapes("discrete", 1, 2), PROBE, one_action_episodes(0.0), 30)
+    values = np.asarray(nets.mlp(state.critics[0], jnp.ones((1, 1)))[0])
+    assert values[0] - values[1] == pytest.approx(2.0, abs=0.15)
+    assert values[1] == pytest.approx(-2.0, abs=0.35)
+
+
+def test_probe_continuous_actor_finds_the_cheapest_action() -> None:
+    def draw(rng: np.random.Generator, size: int) -> Batch:
+        observation = rng.uniform(-0.6, 0.6, (size, 1)).astype(np.float32)
+        action = rng.uniform(-1, 1, (size, 1)).astype(np.float32)
+        cost = (3.0 * (action - observation) ** 2)[:, 0]
+        return Batch(observation, action, cost, observation, np.ones(size, np.float32))
+
+    config = SACConfig(hidden=(32, 32), learning_rate=3e-3, gamma=0.5, batch_size=64, target_entropy=-3.0)
+    state = train(Shapes("continuous", 1, 1), config, draw, 20)
+    observation = np.linspace(-0.5, 0.5, 5, dtype=np.float32)[:, None]
+    np.testing.assert_allclose(nets.HostActor("continuous", state.actor).mode(observation), observation, atol=0.12)
+
+
+@pytest.mark.parametrize(
+    "field, value", [("gamma", 1.0), ("target_rate", 0.0), ("batch_size", 0), ("learning_rate", -1.0)]
+)
+def test_impossible_settings_are_refused(field: str, value: float) -> None:
+    with pytest.raises(InputError):
+        SACConfig(**{field: value})  # pyright: ignore[reportArgumentType]

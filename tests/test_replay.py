@@ -1,0 +1,80 @@
+"""The replay memory: what goes in comes out, oldest overwritten first."""
+
+import numpy as np
+import pytest
+
+from oal.errors import InputError
+from oal.replay import Replay
+
+
+def numbered(start: int, count: int) -> tuple[np.ndarray, ...]:
+    """Transitions whose every number tells which one it is."""
+    number = np.arange(start, start + count, dtype=np.float32)
+    return (
+        np.stack([number, number + 0.1, number + 0.2], axis=1),
+        np.stack([number + 0.3, number + 0.4], axis=1),
+        number + 0.5,
+        np.stack([number + 0.6, number + 0.7, number + 0.8], axis=1),
+        number % 2,
+    )
+
+
+def test_parts_of_a_transition_stay_together() -> None:
+    replay = Replay(10, 3, 2)
+    replay.add(*numbered(0, 7))
+    batch = replay.unpack(replay.sample(np.random.default_rng(0), 4, 5))
+    assert batch.observation.shape == (4, 5, 3)
+    assert batch.cost.shape == (4, 5)
+    number = batch.observation[..., 0]
+    np.testing.assert_allclose(batch.action[..., 1], number + 0.4, rtol=1e-6)
+    np.testing.assert_allclose(batch.cost, number + 0.5, rtol=1e-6)
+    np.testing.assert_allclose(batch.next_observation[..., 2], number + 0.8, rtol=1e-6)
+    np.testing.assert_array_equal(batch.terminated, number % 2)
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 4])
+def test_the_ring_keeps_the_newest(chunk: int) -> None:
+    replay = Replay(10, 3, 2)
+    for start in range(0, 24, chunk):
+        replay.add(*numbered(start, chunk))
+    assert len(replay) == 10
+    kept = sorted(replay.unpack(replay.rows).observation[:, 0].tolist())
+    assert kept == list(range(14, 24))
+    assert replay.unpack(replay.last(4)).observation[:, 0].tolist() == [20, 21, 22, 23]
+
+
+def test_sampling_is_uniform_over_what_is_there_and_repeats_with_its_seed() -> None:
+    replay = Replay(1_000, 3, 2)
+    replay.add(*numbered(0, 20))
+    drawn = replay.unpack(replay.sample(np.random.default_rng(0), 20_000)).observation[:, 0].astype(int)
+    counts = np.bincount(drawn, minlength=20)
+    assert len(counts) == 20
+    assert ((counts - 1_000) ** 2 / 1_000).sum() < 43.8  # chi-square, 19 degrees of freedom, p = 0.001
+    again = replay.unpack(replay.sample(np.random.default_rng(0), 20_000)).observation[:, 0].astype(int)
+    np.testing.assert_array_equal(drawn, again)
+
+
+def test_saved_and_restored_also_into_a_larger_ring() -> None:
+    replay = Replay(5, 3, 2)
+    for start in range(0, 8, 1):
+        replay.add(*numbered(start, 1))
+    arrays, counters = replay.state()
+    same, larger = Replay(5, 3, 2), Replay(9, 3, 2)
+    same.restore(arrays, counters)
+    np.testing.assert_array_equal(same.rows, replay.rows)
+    assert same.position == replay.position
+    larger.restore(arrays, counters)
+    larger.add(*numbered(8, 2))
+    assert larger.unpack(larger.last(7)).observation[:, 0].tolist() == [3, 4, 5, 6, 7, 8, 9]
+
+
+def test_misuse_is_named() -> None:
+    replay = Replay(5, 3, 2)
+    with pytest.raises(InputError, match="empty"):
+        replay.sample(np.random.default_rng(0), 3)
+    with pytest.raises(InputError, match="do not fit"):
+        replay.add(*numbered(0, 6))
+    with pytest.raises(InputError, match="saved replay"):
+        replay.restore({"rows": np.zeros((2, 99), np.float32)}, {"size": 2, "position": 2})
+    with pytest.raises(InputError, match="capacity"):
+        Replay(0, 3, 2)
