@@ -1,0 +1,5 @@
+"""`python -m oal` is the `oal` command."""
+
+from oal.cli import main
+
+main()

@@ -1,0 +1,198 @@
+"""Expert training: repeatable, resumable bit for bit, and (slow) good enough."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from oal import checkpoint, expert
+from oal.cli import app
+from oal.demos import load
+from oal.envs import evaluate
+from oal.errors import InputError
+from oal.expert import ExpertConfig, prepare
+from oal.offpolicy import SACConfig
+from oal.policy import Policy
+
+TINY = ExpertConfig(
+    "Pendulum-v1",
+    total_steps=600,
+    seed=3,
+    warmup_steps=100,
+    block=20,
+    evaluate_every=200,
+    evaluation_episodes=1,
+    checkpoint_every=200,
+    sac=SACConfig(hidden=(16, 16), batch_size=16),
+)
+
+
+def train(folder: Path, config: ExpertConfig = TINY, *, resume: bool = False) -> None:
+    trainer = prepare(config, folder, resume=resume)
+    try:
+        trainer.run()
+    finally:
+        trainer.close()
+
+
+def everything(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, object]]:
+    return checkpoint.load(folder / "checkpoint.safetensors", kind="expert-checkpoint")
+
+
+def assert_equal_runs(one: Path, other: Path) -> None:
+    (arrays, info), (other_arrays, other_info) = everything(one), everything(other)
+    assert info == other_info
+    assert arrays.keys() == other_arrays.keys()
+    for name in arrays:
+        np.testing.assert_array_equal(arrays[name], other_arrays[name], err_msg=name)
+
+    def curve(folder: Path) -> list[tuple[float, float]]:
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        return [(line["step"], line["return_mean"]) for line in lines]
+
+    assert curve(one) == curve(other)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("expert") / "run"
+    train(folder)
+    return folder
+
+
+def test_same_seed_same_run_and_another_seed_another(finished: Path, tmp_path: Path) -> None:
+    train(tmp_path / "again")
+    assert_equal_runs(finished, tmp_path / "again")
+    train(tmp_path / "other", replace(TINY, seed=4))
+    rows = [everything(folder)[0]["replay/rows"] for folder in (finished, tmp_path / "other")]
+    assert not np.array_equal(*rows)
+
+
+def test_a_run_stopped_anywhere_and_resumed_equals_the_run_never_stopped(finished: Path, tmp_path: Path) -> None:
+    class Stop(Exception):
+        pass
+
+    folder = tmp_path / "run"
+    for stop_at in (120, 340, 520):
+        trainer = prepare(TINY, folder, resume=folder.exists())
+
+        def stop(progress: expert.Progress, stop_at: int = stop_at) -> None:
+            if progress.step >= stop_at:
+                raise Stop
+
+        with pytest.raises(Stop):
+            trainer.run(stop)
+        trainer.close()
+    train(folder, resume=True)
+    assert_equal_runs(finished, folder)
+
+
+def test_the_run_folder_tells_what_was_done(finished: Path) -> None:
+    config = json.loads((finished / "config.json").read_text())
+    assert ExpertConfig.from_json(config["expert"]) == TINY
+    assert config["environment"]["env_id"] == "Pendulum-v1"
+    assert json.loads((finished / "status.json").read_text())["status"] == "trained"
+    lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [200, 400, 600]
+    assert everything(finished)[1]["environment"] == "restarted at this checkpoint"
+    best = max(line["return_mean"] for line in lines)
+    policy = expert.best_policy(finished)
+    seeds = expert.episode_seeds(TINY.seed, "expert-evaluation", 1)
+    runner = expert.EpisodeRunner("Pendulum-v1")
+    assert runner.evaluate(policy.act, seeds).mean_return == pytest.approx(best)
+
+
+def test_a_saved_policy_acts_as_before_in_the_environments_units(finished: Path, tmp_path: Path) -> None:
+    policy = Policy.load(finished / "policy.safetensors")
+    observation = np.array([0.5, -0.5, 1.0])
+    action, state = policy.predict(observation)
+    assert state is None
+    assert action.shape == (1,)
+    assert abs(action[0]) <= 2.0
+    np.testing.assert_allclose(action, 2.0 * policy.act(observation[None].astype(np.float32))[0])
+    many, _ = policy.predict(np.stack([observation, observation]))
+    np.testing.assert_allclose(many, [action, action], rtol=1e-5)
+    policy.save(tmp_path / "copy.safetensors")
+    np.testing.assert_array_equal(Policy.load(tmp_path / "copy.safetensors").predict(observation)[0], action)
+    with pytest.raises(InputError, match="4 numbers"):
+        policy.predict(np.zeros(4))
+
+
+def test_recorded_demonstrations_carry_their_origin(finished: Path) -> None:
+    demos = expert.record(finished, episodes=3, command="oal expert Pendulum-v1")
+    assert load(finished / "demos.npz") == demos
+    assert demos.metadata["command"] == "oal expert Pendulum-v1"
+    assert len(demos) == 3
+    assert len({trajectory.seed for trajectory in demos}) == 3
+    assert all(trajectory.truncated and not trajectory.terminated for trajectory in demos)
+
+
+def test_misuse_is_named(finished: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--resume"):
+        prepare(TINY, finished)
+    with pytest.raises(InputError, match="seed 3, not"):
+        prepare(replace(TINY, seed=9), finished, resume=True)
+    with pytest.raises(InputError, match="no such file"):
+        prepare(TINY, tmp_path / "nothing", resume=True)
+    with pytest.raises(InputError, match="steps is 0"):
+        ExpertConfig("Pendulum-v1", total_steps=0)
+
+
+def test_the_command_says_what_is_wrong_in_one_line() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "oal", "expert", "NoSuchEnv-v0"], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 2
+    assert "NoSuchEnv" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+# ----- learning
+
+
+def run_cli(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["expert", *arguments, "--quiet"], catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "env_id, steps, maximum", [("InvertedPendulum-v5", 40_000, 1000.0), ("CartPole-v1", 40_000, 500.0)]
+)
+def test_the_expert_reaches_the_maximum_return(env_id: str, steps: int, maximum: float, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run_cli(env_id, "--steps", str(steps), "--out", str(folder), "--stop-at-return", str(maximum))
+    policy = expert.best_policy(folder)
+    evaluation = evaluate(env_id, policy.act, episodes=20, seed=123)
+    assert evaluation.mean_return >= 0.99 * maximum
+    assert load(folder / "demos.npz").env_id == env_id
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_random_resumes_to_the_same_result(tmp_path: Path) -> None:
+    arguments = ["Pendulum-v1", "--steps", "3000", "--checkpoint-every", "500", "--quiet", "--episodes", "1"]
+    command = [sys.executable, "-m", "oal", "expert", *arguments]
+    subprocess.run([*command, "--out", str(tmp_path / "whole")], check=True)
+    rng = np.random.default_rng(0)
+    folder, kills = tmp_path / "killed", 0
+    for _ in range(30):
+        resume = ["--resume"] if (folder / "config.json").exists() else []
+        process = subprocess.Popen([*command, "--out", str(folder), *resume])
+        time.sleep(float(rng.uniform(2.0, 14.0)))
+        if process.poll() is not None:
+            break
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        kills += 1
+    subprocess.run([*command, "--out", str(folder), "--resume"], check=True)
+    assert kills >= 2
+    assert_equal_runs(tmp_path / "whole", folder)
