@@ -5,6 +5,7 @@ import sys
 import typer
 
 from oal import __version__
+from oal.cli import demos
 from oal.cli.expert import expert
 from oal.errors import InputError
 
@@ -31,6 +32,7 @@ def _root(
 
 
 app.command()(expert)
+app.add_typer(demos.app, name="demos")
 
 
 def main() -> None:

@@ -2,6 +2,6 @@
 
 from oal.demos.formats import FORMATS, detect, load, save, shipped
 from oal.demos.limits import Budget
-from oal.demos.trajectories import Demos, Trajectory
+from oal.demos.trajectories import Demos, Spread, Statistics, Trajectory
 
-__all__ = ["FORMATS", "Budget", "Demos", "Trajectory", "detect", "load", "save", "shipped"]
+__all__ = ["FORMATS", "Budget", "Demos", "Spread", "Statistics", "Trajectory", "detect", "load", "save", "shipped"]

@@ -231,6 +231,35 @@ def _number(value: float) -> str:
     return f"{value:.1f}" if abs(value) < 1000 else f"{value:.0f}"
 
 
+@dataclass(frozen=True)
+class Spread:
+    """Mean, standard deviation, least and greatest of some numbers; of rows of numbers, each per column."""
+
+    mean: Any
+    std: Any
+    min: Any
+    max: Any
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> "Spread":
+        figures = values.mean(0, dtype=np.float64), values.std(0, dtype=np.float64), values.min(0), values.max(0)
+        return cls(*(figure.tolist() for figure in figures))
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Figures of a set of demonstrations, as plain numbers and lists. `returns` is None without rewards."""
+
+    episodes: int
+    steps: int
+    terminated: int
+    truncated: int
+    lengths: Spread
+    returns: Spread | None
+    observations: Spread
+    actions: Spread
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Demos(Sequence[Trajectory]):
     """A set of trajectories of one environment, and where they come from.
@@ -368,6 +397,20 @@ class Demos(Sequence[Trajectory]):
     def content_hash(self) -> str:
         """SHA-256 of the trajectories, the same whatever file format they came through."""
         return hashlib.sha256("".join(t.content_hash for t in self).encode()).hexdigest()
+
+    def statistics(self) -> Statistics:
+        """Return figures of the episodes and of each observation and action dimension (flattened)."""
+        rows = (array.reshape(len(array), -1) for array in (self.observations, self.actions))
+        return Statistics(
+            episodes=len(self),
+            steps=self.steps,
+            terminated=sum(trajectory.terminated for trajectory in self),
+            truncated=sum(trajectory.truncated for trajectory in self),
+            lengths=Spread.of(self.lengths),
+            returns=None if self.returns is None else Spread.of(self.returns),
+            observations=Spread.of(next(rows)),
+            actions=Spread.of(next(rows)),
+        )
 
     # Selection
 
