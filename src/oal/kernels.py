@@ -15,6 +15,8 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 jit = numba.njit(cache=True, nogil=True)
+# For the parts of one episode: a call that passes the slots on costs about as much as the part itself.
+jit_inlined = numba.njit(cache=True, nogil=True, inline="always")
 
 # Random numbers -----------------------------------------------------------------------------------------------------
 
@@ -196,6 +198,7 @@ class Slots(NamedTuple):
     V: Array  # [slots]
     mass: Array  # [slots] state occupancy
     visits: Array  # [rows, A]
+    inverse: Array  # [rows, A] 1 / n, or 0 before the first visit
     edge_start: Index  # [rows, A]
     edge_count: Index  # [rows, A]
     edge_capacity: Index  # [rows, A]
@@ -216,7 +219,7 @@ class Rules(NamedTuple):
     model_known: bool
     initial_known: bool
     bonus: int
-    bonus_scale: float  # with the width of the cost set in it
+    bonus_scale: float
     delta: float  # delta' of the theorem
     anytime: bool
     planned_episodes: float  # K
@@ -224,6 +227,7 @@ class Rules(NamedTuple):
     cost_step: float  # t_c * sqrt(K)
     cost_set: int
     cost_low: float  # least cost in the set; taken off before the evaluation, so that it truncates at 0
+    cost_width: float  # range of the costs in the set
     default_cost: float  # c at every (h, s, a) that was never touched
     features: Array  # [S, d] for linear costs
     expert_features: Array  # [d] feature expectations of the demonstrations
@@ -246,15 +250,16 @@ class Ledger(NamedTuple):
 
     exact: bool
     decompose: bool
-    expert: Array  # [H, S, A] true occupancy of the expert
-    demonstrated: Array  # [H, S, A] empirical occupancy of the demonstrations
-    occupancy_sum: Array  # [H, S, A] of the learner's true occupancies
-    cost_sum: Array  # [H, S, A] of the costs played (box)
+    expert: Array  # [H * S * A] true occupancy of the expert
+    demonstrated: Array  # [H * S * A] empirical occupancy of the demonstrations
+    occupancy_sum: Array  # [H * S * A] of the learner's true occupancies
+    cost_sum: Array  # [H * S * A] of the costs played (box)
     weight_sum: Array  # [d] of the weights played (linear costs)
     feature_sum: Array  # [d] of the learner's true feature expectations
     true_expert_features: Array  # [d]
-    occupancy: Array  # [H, S, A] scratch
-    mass: Array  # [2, S] scratch
+    occupancy: Array  # [H * S * A] scratch
+    mass: Array  # [S] scratch
+    mass_after: Array  # [S] scratch
     totals: Array  # [2]: sum of <c_k, d_k>; episodes so far
 
 
@@ -354,7 +359,7 @@ def room_for_an_episode(slots, rules):
     return GOES_ON
 
 
-@jit
+@jit_inlined
 def count_trajectory(slots, rules, states, actions):
     """Update n and the empirical model with one trajectory; return whether something new was opened.
 
@@ -364,7 +369,7 @@ def count_trajectory(slots, rules, states, actions):
         return False
     H, S = rules.horizon, rules.n_states
     keys, values, hashing, base = slots.place_keys, slots.place_values, slots.hashing, slots.base
-    visits, edge_start, edge_count = slots.visits, slots.edge_start, slots.edge_count
+    visits, inverse, edge_start, edge_count = slots.visits, slots.inverse, slots.edge_start, slots.edge_count
     edge_to, edge_weight = slots.edge_to, slots.edge_weight
     opened = False
     row, action = 0, 0
@@ -389,6 +394,7 @@ def count_trajectory(slots, rules, states, actions):
                 opened = True
         row, action = (0 if rules.pooled else base[h]) + place, actions[h]
         visits[row, action] += 1.0
+        inverse[row, action] = 1.0 / visits[row, action]
     return opened
 
 
@@ -404,12 +410,12 @@ def action_probabilities(slots, rules, h, s, out):
 # inside a loop costs a reference count each time.
 
 
-@jit
+@jit_inlined
 def estimate_occupancy(slots, rules):
     """Algorithm 2, line 3: d_hat of the current policy by forward recursion under the empirical model."""
     H, A = rules.horizon, rules.n_actions
     base, count, mass, policy = slots.base, slots.count, slots.mass, slots.policy
-    occupancy, occupancy_sum, visits = slots.occupancy, slots.occupancy_sum, slots.visits
+    occupancy, occupancy_sum, inverse = slots.occupancy, slots.occupancy_sum, slots.inverse
     edge_start, edge_count = slots.edge_start, slots.edge_count
     edge_to, edge_weight = slots.edge_to, slots.edge_weight
     start_weight = slots.start_weight
@@ -430,8 +436,8 @@ def estimate_occupancy(slots, rules):
                 d = m * policy[slot, a]
                 occupancy[slot, a] = d
                 occupancy_sum[slot, a] += d
-                if not last and d > 0.0 and visits[row, a] > 0.0:
-                    share = d / visits[row, a]
+                if not last:
+                    share = d * inverse[row, a]
                     start = edge_start[row, a]
                     for e in range(start, start + edge_count[row, a]):
                         mass[below + edge_to[e]] += share * edge_weight[e]
@@ -487,7 +493,7 @@ def bonus_log(rules, k):
     return math.log(3.0 * rules.horizon**2 * rules.n_states * rules.n_actions * episodes / rules.delta)
 
 
-@jit
+@jit_inlined
 def update_players(slots, rules, weights, k):
     """Algorithm 2, lines 4-18: optimistic evaluation backwards in time, and the mirror step of each player."""
     H, S, A = rules.horizon, rules.n_states, rules.n_actions
@@ -495,12 +501,14 @@ def update_players(slots, rules, weights, k):
     policy_step = rules.policy_step * decay
     cost_step = rules.cost_step * decay
     confidence = bonus_log(rules, k)
-    hoeffding = rules.bonus_scale * math.sqrt(4.0 * H * H * S * confidence)
-    fallback = rules.bonus_scale * 7.0 * H * confidence / 3.0
+    hoeffding = rules.bonus_scale * rules.cost_width * math.sqrt(4.0 * H * H * S * confidence)
+    deviation = rules.bonus_scale * math.sqrt(2.0 * confidence)
+    fallback = rules.bonus_scale * rules.cost_width * 7.0 * H * confidence / 3.0
     with_bonus = rules.bonus_scale > 0.0 and not rules.model_known
+    bernstein = with_bonus and rules.bonus == BERNSTEIN
     box = rules.cost_set == BOX
     base, count, policy, logits, cost = slots.base, slots.count, slots.policy, slots.logits, slots.cost
-    occupancy, expert, Q, V, visits = slots.occupancy, slots.expert, slots.Q, slots.V, slots.visits
+    occupancy, expert, Q, V, inverse = slots.occupancy, slots.expert, slots.Q, slots.V, slots.inverse
     edge_start, edge_count = slots.edge_start, slots.edge_count
     edge_to, edge_weight = slots.edge_to, slots.edge_weight
     for h in range(H - 1, -1, -1):
@@ -512,24 +520,25 @@ def update_players(slots, rules, weights, k):
             expected = 0.0
             largest = -np.inf
             for a in range(A):
-                n = visits[row, a]
-                mean, square = 0.0, 0.0
-                if not last and n > 0.0:
+                share = inverse[row, a]
+                mean, variance = 0.0, 0.0
+                if not last:
                     start = edge_start[row, a]
-                    for e in range(start, start + edge_count[row, a]):
-                        v = V[below + edge_to[e]]
-                        mean += edge_weight[e] * v
-                        square += edge_weight[e] * v * v
-                    mean /= n
-                    square /= n
+                    stop = start + edge_count[row, a]
+                    for e in range(start, stop):
+                        mean += edge_weight[e] * V[below + edge_to[e]]
+                    mean *= share
+                    if bernstein:
+                        for e in range(start, stop):
+                            variance += edge_weight[e] * (V[below + edge_to[e]] - mean) ** 2
+                        variance *= share
                 q = cost[slot, a] - rules.cost_low + mean
                 if with_bonus:
-                    seen = max(n, 1.0)
-                    if rules.bonus == HOEFFDING:
-                        q -= hoeffding / math.sqrt(seen)
+                    seen = share if share > 0.0 else 1.0  # 1 / (n v 1)
+                    if bernstein:
+                        q -= deviation * math.sqrt(variance * seen) + fallback * seen
                     else:
-                        variance = max(square - mean * mean, 0.0)
-                        q -= rules.bonus_scale * math.sqrt(2.0 * variance * confidence / seen) + fallback / seen
+                        q -= hoeffding * math.sqrt(seen)
                 q = max(q, 0.0)
                 Q[slot, a] = q
                 expected += policy[slot, a] * q
@@ -545,14 +554,15 @@ def update_players(slots, rules, weights, k):
                 logits[slot, a] -= largest
                 policy[slot, a] = math.exp(logits[slot, a])
                 total += policy[slot, a]
+            total = 1.0 / total
             for a in range(A):
-                policy[slot, a] /= total
+                policy[slot, a] *= total
     if not box:
         update_weights(slots, rules, weights, cost_step)
         set_linear_costs(slots, rules, weights)
 
 
-@jit
+@jit_inlined
 def roll_out(slots, rules, truth, stream, states, actions):
     """Act pi_k for an episode in the true MDP."""
     H, S, A = rules.horizon, rules.n_states, rules.n_actions
@@ -576,14 +586,14 @@ def roll_out(slots, rules, truth, stream, states, actions):
             s = successors[invert(cumulative, indptr[row], indptr[row + 1], uniform(stream))]
 
 
-@jit
+@jit_inlined
 def true_occupancy(slots, rules, truth, ledger):
     """Write the occupancy of the current policy in the true MDP into the ledger; return <c_k, d_k> of the box."""
     H, S, A = rules.horizon, rules.n_states, rules.n_actions
     keys, values, hashing = slots.place_keys, slots.place_values, slots.hashing
     base, policy, cost = slots.base, slots.policy, slots.cost
     indptr, successors, probabilities = truth.indptr, truth.successors, truth.probabilities
-    d, mass, after = ledger.occupancy, ledger.mass[0], ledger.mass[1]
+    d, mass, after = ledger.occupancy, ledger.mass, ledger.mass_after
     played = 0.0
     mass[:] = truth.initial
     for h in range(H):
@@ -592,13 +602,13 @@ def true_occupancy(slots, rules, truth, ledger):
         for s in range(S):
             if mass[s] == 0.0:
                 for a in range(A):
-                    d[h, s, a] = 0.0
+                    d[(h * S + s) * A + a] = 0.0
                 continue
             place = find(keys, values, hashing, h * S + s)
             slot = base[h] + place
             for a in range(A):
                 x = mass[s] * (1.0 / A if place < 0 else policy[slot, a])
-                d[h, s, a] = x
+                d[(h * S + s) * A + a] = x
                 played += x * (rules.default_cost if place < 0 else cost[slot, a])
                 if h + 1 < H:
                     row = (layer * S + s) * A + a
@@ -614,14 +624,12 @@ def settle_box(occupancy, occupancy_sum, expert, demonstrated, k):
 
     The support function of the box is the sum of positive parts. Only the order of additions is left to the compiler.
     """
-    total = occupancy_sum.ravel()
-    now, e, f = occupancy.ravel(), expert.ravel(), demonstrated.ravel()
     regret, empirical = 0.0, 0.0
-    for i in range(len(total)):
-        x = total[i] + now[i]
-        total[i] = x
-        regret += max(x - k * e[i], 0.0)
-        empirical += max(x - k * f[i], 0.0)
+    for i in range(len(occupancy_sum)):
+        x = occupancy_sum[i] + occupancy[i]
+        occupancy_sum[i] = x
+        regret += max(x - k * expert[i], 0.0)
+        empirical += max(x - k * demonstrated[i], 0.0)
     return regret, empirical
 
 
@@ -636,29 +644,30 @@ def support_of_difference(cost_set, total, expert, k):
     return math.sqrt(square) if cost_set == L2 else largest
 
 
-@jit
+@jit_inlined
 def settle(slots, rules, truth, ledger, weights):
     """Account for the episode about to be learned from; return the regret so far, true and empirical."""
     ledger.totals[1] += 1.0
     k = ledger.totals[1]
     played = true_occupancy(slots, rules, truth, ledger)
     if rules.cost_set == BOX:
-        regret, empirical = settle_box(
-            ledger.occupancy, ledger.occupancy_sum, ledger.expert, ledger.demonstrated, k
-        )
+        regret, empirical = settle_box(ledger.occupancy, ledger.occupancy_sum, ledger.expert, ledger.demonstrated, k)
         if ledger.decompose:
             ledger.cost_sum[:] += rules.default_cost
             for h in range(rules.horizon):
                 for slot in range(slots.base[h], slots.base[h] + slots.count[h]):
                     s = slots.state[slot]
                     for a in range(rules.n_actions):
-                        ledger.cost_sum[h, s, a] += slots.cost[slot, a] - rules.default_cost
+                        ledger.cost_sum[(h * rules.n_states + s) * rules.n_actions + a] += (
+                            slots.cost[slot, a] - rules.default_cost
+                        )
     else:
         played = 0.0
         ledger.occupancy_sum[:] += ledger.occupancy
         for h in range(rules.horizon):
             for s in range(rules.n_states):
-                mass = ledger.occupancy[h, s].sum()
+                first = (h * rules.n_states + s) * rules.n_actions
+                mass = ledger.occupancy[first : first + rules.n_actions].sum()
                 if mass > 0.0:
                     for i in range(len(weights)):
                         ledger.feature_sum[i] += mass * rules.features[s, i]
@@ -701,18 +710,20 @@ def install_model(slots, rules, truth, reached):
             row = row_base(slots, rules, h) + j
             s = slots.state[slots.base[h] + j]
             for a in range(A):
-                slots.visits[row, a] = 1.0
+                slots.visits[row, a] = slots.inverse[row, a] = 1.0
                 if H == 1 or (h + 1 == H and not rules.pooled):
                     continue
                 index = ((0 if truth.stationary else h) * S + s) * A + a
                 for e in range(truth.indptr[index], truth.indptr[index + 1]):
                     if truth.probabilities[e] > 0.0:
-                        place = find(slots.place_keys, slots.place_values, slots.hashing, (h + 1) * S + truth.successors[e])
+                        place = find(
+                            slots.place_keys, slots.place_values, slots.hashing, (h + 1) * S + truth.successors[e]
+                        )
                         if place >= 0:
                             add_edge(slots, row, a, place, truth.probabilities[e])
 
 
-@jit
+@jit_inlined
 def update_from(slots, rules, weights, k, states, actions):
     """Do all of episode k but its rollout: estimate, evaluate, update both players, count. Return if slots opened."""
     estimate_occupancy(slots, rules)

@@ -8,16 +8,15 @@ memory do not depend on the number of states. `learn_seeds` runs many seeds in p
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from oal import equations, files, kernels, seeding
+from oal import equations, kernels, seeding
 from oal.costsets import CostSet
 from oal.errors import InputError, at_least, choice
 from oal.mdp import FiniteMDP, Trajectories, expert_policy, make_discrete, occupancy
@@ -25,6 +24,7 @@ from oal.mdp import FiniteMDP, Trajectories, expert_policy, make_discrete, occup
 Array = NDArray[np.float64]
 
 FORMAT = 1
+KIND = "oal.TabularOAL"
 
 
 @dataclass(frozen=True)
@@ -181,9 +181,15 @@ class TabularOAL:
         self.cost_set = cost_set
         table = env if isinstance(env, FiniteMDP) else None
         if table is None and self.model == "known":
-            raise InputError(f"{env.name} can only be sampled: a known model needs a FiniteMDP (oal.mdp.from_gymnasium)")
+            raise InputError(
+                f"{env.name} can only be sampled: a known model needs a FiniteMDP (oal.mdp.from_gymnasium)"
+            )
         if table is None and self.settings.initial == "known":
             raise InputError(f"{env.name} can only be sampled: its initial distribution must be 'estimated'")
+        if table is not None and not table.stationary and self.settings.pooled:
+            raise InputError(
+                f"the dynamics of {env.name} depend on the step: one model for all steps is wrong; pooled=False"
+            )
         choice("regret", regret, ("auto", "exact", "none"))
         if regret == "exact" and table is None:
             raise InputError(f"{env.name} has no transition table: estimate the regret with oal.regret.estimate")
@@ -205,7 +211,9 @@ class TabularOAL:
     def _make_rules(self, initial_cost: ArrayLike | None) -> kernels.Rules:
         H, S, A = self.env.shape
         box = self.cost_set.kind == "box"
-        default = float(np.asarray(initial_cost)) if box and np.ndim(initial_cost or 0.0) == 0 and initial_cost else 0.0
+        default = (
+            float(np.asarray(initial_cost)) if box and initial_cost is not None and np.ndim(initial_cost) == 0 else 0.0
+        )
         if not 0 <= default <= 1:
             raise InputError(f"initial_cost is {default}: costs of the box lie in [0, 1]")
         known = self.model == "known"
@@ -214,11 +222,11 @@ class TabularOAL:
             n_states=S,
             n_actions=A,
             horizon=H,
-            pooled=self.settings.pooled or stationary,
+            pooled=stationary if known else self.settings.pooled,
             model_known=known,
             initial_known=known or self.settings.initial == "known",
             bonus=kernels.HOEFFDING if self.settings.bonus == "hoeffding" else kernels.BERNSTEIN,
-            bonus_scale=float(self.settings.bonus_scale) * self.cost_set.width,
+            bonus_scale=float(self.settings.bonus_scale),
             delta=self.settings.delta / 3,
             anytime=self.settings.anytime,
             planned_episodes=1.0,
@@ -228,6 +236,7 @@ class TabularOAL:
             cost_step=self.settings.cost_step_scale * self.cost_set.step_size(1.0),
             cost_set={"box": kernels.BOX, "l2": kernels.L2, "simplex": kernels.SIMPLEX}[self.cost_set.kind],
             cost_low=self.cost_set.low,
+            cost_width=self.cost_set.width,
             default_cost=default,
             features=self.cost_set.phi,
             expert_features=_demonstrated_features(self.demos, self.cost_set.phi),
@@ -238,7 +247,10 @@ class TabularOAL:
         rules = self._rules
         if rules.model_known:
             reached = kernels.reachable(self._truth, *self.env.shape)
-            self._reserve(int(reached.sum(1).max()) + len(self.demos), len(self._truth.successors) * 3)
+            rows = int(reached.sum(1).max()) if not rules.pooled else int(reached.any(0).sum())
+            # A row that grows by doubling takes at most four times its successors, and two places at least.
+            edges = 4 * len(self._truth.successors) + 2 * len(self._truth.indptr)
+            self._reserve(rows, edges)
             kernels.install_model(self._slots, rules, self._truth, reached)
         for states, actions in zip(self.demos.states, self.demos.actions, strict=True):
             self._make_room()
@@ -267,26 +279,26 @@ class TabularOAL:
                 self._slots.cost[self._slots.base[h] + place] = cost[h, s]
 
     def _make_ledger(self, table: FiniteMDP | None, expert: ArrayLike | None, decompose: bool) -> kernels.Ledger:
-        none = np.zeros((0, 0, 0))
+        size = int(np.prod(self.env.shape)) if self.exact_regret else 0
         d = self.cost_set.phi.shape[1]
-        exact = self.exact_regret
-        truth = none
-        if exact:
+        truth = np.zeros(self.env.shape if self.exact_regret else (0, 0, 0))
+        if self.exact_regret:
             assert table is not None
             truth = occupancy(table, expert_policy(table) if expert is None else expert)
-        box = exact and self.cost_set.kind == "box"
+        box = self.cost_set.kind == "box"
         return kernels.Ledger(
-            exact=exact,
+            exact=self.exact_regret,
             decompose=decompose,
-            expert=truth,
-            demonstrated=self.demos.occupancy(self.env.shape) if exact else none,
-            occupancy_sum=np.zeros(self.env.shape) if exact else none,
-            cost_sum=np.zeros(self.env.shape) if box and decompose else none,
+            expert=truth.ravel(),
+            demonstrated=self.demos.occupancy(self.env.shape).ravel() if size else np.zeros(0),
+            occupancy_sum=np.zeros(size),
+            cost_sum=np.zeros(size if box and decompose else 0),
             weight_sum=np.zeros(d),
             feature_sum=np.zeros(d),
-            true_expert_features=equations.feature_expectations(truth, self.cost_set.phi) if exact else np.zeros(d),
-            occupancy=np.zeros(self.env.shape) if exact else none,
-            mass=np.zeros((2, self.env.n_states if exact else 0)),
+            true_expert_features=equations.feature_expectations(truth, self.cost_set.phi) if size else np.zeros(d),
+            occupancy=np.zeros(size),
+            mass=np.zeros(self.env.n_states if size else 0),
+            mass_after=np.zeros(self.env.n_states if size else 0),
             totals=np.zeros(2),
         )
 
@@ -314,14 +326,21 @@ class TabularOAL:
     # Learning -------------------------------------------------------------------------------------------------------
 
     def learn(
-        self, episodes: int, *, progress_bar: bool = False, callback: Callable[["TabularOAL"], bool | None] | None = None
+        self,
+        episodes: int,
+        *,
+        planned: int | None = None,
+        progress_bar: bool = False,
+        callback: Callable[["TabularOAL"], bool | None] | None = None,
     ) -> "TabularOAL":
-        """Play and learn for a number of episodes (K of the theorem, unless `anytime`). Calling it again goes on.
+        """Play and learn for a number of episodes. Calling it again goes on.
 
-        `callback(self)` is called now and then (about a hundred times); returning False stops the learning.
+        `planned` is K of the theorem, for the step sizes and the bonus (without `anytime`): all episodes of this call
+        if not given. `callback(self)` is called about a hundred times; returning False stops the learning.
         """
         at_least("number of episodes", episodes, 1)
-        self._rules = self._rules._replace(planned_episodes=float(episodes))
+        at_least("planned episodes", episodes if planned is None else planned, 1)
+        self._rules = self._rules._replace(planned_episodes=float(planned or episodes))
         play = self._play_table if isinstance(self.env, FiniteMDP) else self._play_samples
         if not progress_bar and callback is None:
             play(episodes)
@@ -379,9 +398,7 @@ class TabularOAL:
             # Only the first episode seeds the environment: Gymnasium's generator then runs on by itself.
             first = seeding.integer(self.seed, "tabular environment") if self.episodes == 0 else None
             states, actions = self.env.episode(act, seed=first)
-            kernels.update_from(
-                self._slots, self._rules, self._weights, float(self.episodes + 1), states, actions
-            )
+            kernels.update_from(self._slots, self._rules, self._weights, float(self.episodes + 1), states, actions)
             self.episodes += 1
             if self.keep_trajectories:
                 self._trajectories.append(np.stack([states, actions]).astype(np.int32)[None])
@@ -483,7 +500,7 @@ class TabularOAL:
         }
         about = {
             "format": FORMAT,
-            "what": "oal.TabularOAL",
+            "what": KIND,
             "env": self.env.name,
             "shape": list(self.env.shape),
             "settings": dataclasses.asdict(self.settings),
@@ -496,25 +513,30 @@ class TabularOAL:
             "decompose": bool(self._ledger.decompose),
             "keep_trajectories": self.keep_trajectories,
         }
-        arrays["about"] = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
-        with files.replacing(Path(path).with_suffix(".npz")) as temporary, temporary.open("wb") as out:
-            np.savez_compressed(out, **arrays)
+        from oal.demos import npz
+
+        npz.write(path, arrays | {"about": npz.text(json.dumps(about))})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], env: Environment | str | Any) -> "TabularOAL":
         """Read a learner written by `save`; `env` is the environment it learned in."""
-        path = Path(path)
+        from oal.demos import npz
+
         try:
-            with np.load(path, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-            about = json.loads(arrays["about"].tobytes().decode())
-            if about["format"] > FORMAT:
-                raise InputError(f"{path}: format {about['format']} is newer than this oal reads ({FORMAT}): update oal")
-            demos = Trajectories(arrays["demo_states"], arrays["demo_actions"])
+            with open(path, "rb") as file, npz.Archive(file, str(path)) as archive:
+                about = json.loads(archive.read_text("about"))
+                arrays = {name: archive.read(name) for name in archive.keys if name != "about"}
+            if about["what"] != KIND or about["format"] > FORMAT:
+                raise InputError(
+                    f"{path}: {about['what']} of format {about['format']}, but {KIND} of {FORMAT} is read here"
+                )
+            if not isinstance(env, (FiniteMDP, Sampler)):
+                env = Sampler(env, about["shape"][0])
+            if list(env.shape) != about["shape"]:
+                raise InputError(f"{path}: learned in {about['env']} of shape {about['shape']}, not in {env.shape}")
             learner = cls(
                 env,
-                demos,
-                horizon=about["shape"][0] if not isinstance(env, (FiniteMDP, Sampler)) else None,
+                Trajectories(arrays["demo_states"], arrays["demo_actions"]),
                 cost_set=about["cost_set"],
                 features=None if about["cost_set"] == "box" else arrays["features"],
                 preset="paper",
@@ -526,19 +548,20 @@ class TabularOAL:
                 seed=about["seed"],
                 **about["settings"],
             )
-            if list(learner.env.shape) != about["shape"]:
-                raise InputError(f"{path}: learned in {about['env']} of shape {about['shape']}, not {learner.env.shape}")
-            learner._slots = kernels.Slots(**{n: arrays[f"slots.{n}"] for n in kernels.Slots._fields})
-            learner._ledger = learner._ledger._replace(
-                **{n[7:]: value for n, value in arrays.items() if n.startswith("ledger.")}
-            )
-            learner._weights, learner._stream = arrays["weights"], arrays["stream"]
+            slots = kernels.Slots(**{n: arrays[f"slots.{n}"].copy() for n in kernels.Slots._fields})
+            _check_slots(slots, learner._slots, learner._rules)
+            learner._slots = slots
+            for name, fresh in learner._ledger._asdict().items():
+                if isinstance(fresh, np.ndarray):
+                    fresh[...] = _like(f"ledger.{name}", arrays[f"ledger.{name}"], fresh)
+            learner._weights[...] = _like("weights", arrays["weights"], learner._weights)
+            learner._stream[...] = _like("stream", arrays["stream"], learner._stream)
             learner._regrets = [arrays["regrets"]]
             learner._trajectories = [arrays["trajectories"]] if len(arrays["trajectories"]) else []
             learner.episodes = about["episodes"]
         except InputError:
             raise
-        except (OSError, ValueError, KeyError, TypeError, EOFError, UnicodeDecodeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path}: not a saved TabularOAL ({error})") from None
         return learner
 
@@ -634,6 +657,7 @@ def _empty_slots(rules: kernels.Rules) -> kernels.Slots:
         V=zeros(total),
         mass=zeros(total),
         visits=zeros(rows, A),
+        inverse=zeros(rows, A),
         edge_start=whole(rows, A),
         edge_count=whole(rows, A),
         edge_capacity=whole(rows, A),
@@ -658,8 +682,20 @@ def _resize(slots: kernels.Slots, rules: kernels.Rules, room: NDArray[np.int64],
     base = np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
     total, rows = int(base[-1]), int(base[1] if rules.pooled else base[-1])
     moved: dict[str, Any] = {"base": base}
-    row_fields = ("visits", "edge_start", "edge_count", "edge_capacity")
-    for name in ("state", "logits", "policy", "cost", "expert", "occupancy", "occupancy_sum", "Q", "V", "mass", *row_fields):
+    row_fields = ("visits", "inverse", "edge_start", "edge_count", "edge_capacity")
+    for name in (
+        "state",
+        "logits",
+        "policy",
+        "cost",
+        "expert",
+        "occupancy",
+        "occupancy_sum",
+        "Q",
+        "V",
+        "mass",
+        *row_fields,
+    ):
         old = getattr(slots, name)
         pooled_rows = name in row_fields and rules.pooled
         new = np.zeros((rows if name in row_fields else total, *old.shape[1:]), dtype=old.dtype)
@@ -680,6 +716,52 @@ def _resize(slots: kernels.Slots, rules: kernels.Rules, room: NDArray[np.int64],
     return slots._replace(**moved)
 
 
+def _like(name: str, given: Any, fresh: Any) -> Any:
+    if given.shape != fresh.shape or given.dtype != fresh.dtype:
+        raise ValueError(f"{name} is {given.dtype}{given.shape}, not {fresh.dtype}{fresh.shape}")
+    return given
+
+
+def _check_slots(slots: kernels.Slots, fresh: kernels.Slots, rules: kernels.Rules) -> None:
+    """Refuse slots read from a file that the compiled code, which checks no bounds, would stumble over."""
+    for name in kernels.Slots._fields:
+        given, like = getattr(slots, name), getattr(fresh, name)
+        if given.dtype != like.dtype or given.shape[1:] != like.shape[1:] or not given.flags.c_contiguous:
+            raise ValueError(f"slots.{name} is {given.dtype}{given.shape}")
+    H = rules.horizon
+    total, rows = int(slots.base[-1]), int(slots.base[1 if rules.pooled else -1])
+    of_slots = (slots.state, slots.logits, slots.policy, slots.cost, slots.expert, slots.occupancy)
+    of_slots += (slots.occupancy_sum, slots.Q, slots.V, slots.mass)
+    of_rows = (slots.visits, slots.inverse, slots.edge_start, slots.edge_count, slots.edge_capacity)
+    edges = len(slots.edge_to)
+    places = len(slots.place_keys)
+    last_edge = slots.edge_start + slots.edge_capacity
+    sound = (
+        len(slots.base) == H + 1
+        and len(slots.count) == H
+        and slots.base[0] == 0
+        and all(0 <= count <= room for count, room in zip(slots.count, np.diff(slots.base), strict=True))
+        and all(len(array) == total for array in of_slots)
+        and all(len(array) == rows for array in of_rows)
+        and len(slots.start_weight) == slots.base[1]
+        and len(slots.edge_weight) == edges
+        and 0 <= slots.edges_used[0] <= edges
+        and all(array.min(initial=0) >= 0 for array in (slots.edge_start, slots.edge_count, slots.state, slots.edge_to))
+        and last_edge.max(initial=0) <= slots.edges_used[0]
+        and (slots.edge_count <= slots.edge_capacity).all()
+        and slots.state.max(initial=0) < rules.n_states
+        and slots.edge_to.max(initial=0) < slots.count.max(initial=1)
+        and places == len(slots.place_values)
+        and places & (places - 1) == 0
+        and (slots.hashing[1] == 0 or (slots.place_keys < 0).any())
+        and 0 <= slots.place_values.min()
+        and slots.place_values.max() <= slots.count.max()
+        and slots.hashing[1] < 64
+    )
+    if not sound:
+        raise ValueError("its tables of visited states contradict each other")
+
+
 def _add_demonstration(slots: kernels.Slots, rules: kernels.Rules, states: Any, actions: Any, weight: float) -> None:
     for h, (s, a) in enumerate(zip(states, actions, strict=True)):
         place = kernels.activate(slots, rules, h, int(s))
@@ -696,4 +778,3 @@ def _clone(slots: kernels.Slots, rules: kernels.Rules, smoothing: float) -> None
                 slots.policy[slot] = policy
                 with np.errstate(divide="ignore"):
                     slots.logits[slot] = np.log(policy)
-
