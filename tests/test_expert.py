@@ -127,9 +127,9 @@ def test_a_saved_policy_acts_as_before_in_the_environments_units(finished: Path,
 
 
 def test_recorded_demonstrations_carry_their_origin(finished: Path) -> None:
-    demos = expert.record(finished, episodes=3, command="oal expert Pendulum-v1")
+    demos = expert.record(finished, episodes=3)
     assert load(finished / "demos.npz") == demos
-    assert demos.metadata["command"] == "oal expert Pendulum-v1"
+    assert demos.metadata["command"] == "oal expert Pendulum-v1 --steps 600 --seed 3 --batch-size 16"
     assert len(demos) == 3
     assert len({trajectory.seed for trajectory in demos}) == 3
     assert all(trajectory.truncated and not trajectory.terminated for trajectory in demos)

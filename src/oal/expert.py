@@ -288,18 +288,33 @@ def best_policy(folder: str | Path) -> Policy:
     return Policy.load(Path(folder) / "best.safetensors")
 
 
-def record(folder: str | Path, *, episodes: int, command: str) -> Demos:
+def command(config: ExpertConfig) -> str:
+    """Return the command line that trains this configuration."""
+    parts = ["oal expert", config.env_id, f"--steps {config.total_steps}", f"--seed {config.seed}"]
+    if config.stop_at_return is not None:
+        parts.append(f"--stop-at-return {config.stop_at_return:g}")
+    if config.sac.batch_size != SACConfig.batch_size:
+        parts.append(f"--batch-size {config.sac.batch_size}")
+    return " ".join(parts)
+
+
+def record(folder: str | Path, *, episodes: int) -> Demos:
     """Record trajectories of a run's best policy, acting deterministically, into its demos.npz."""
     folder = Path(folder)
+    config = ExpertConfig.from_json(files.read_json(folder / "config.json")["expert"])
     policy = best_policy(folder)
-    seed = int(policy.info["seed"])
     demos = record_demos(
-        policy.spec.env_id,
+        config.env_id,
         policy.act,
         episodes=episodes,
-        seed=seed,
-        described_as=f"soft actor-critic, best evaluated policy (after {policy.info['step']} steps), deterministic",
-        metadata={"command": command, "steps": policy.info["step"], "seed": seed, "algorithm": "sac"},
+        seed=config.seed,
+        described_as=f"soft actor-critic, the best evaluated policy (after {policy.info['step']} steps), deterministic",
+        metadata={
+            "algorithm": "sac",
+            "command": command(config),
+            "steps": policy.info["step"],
+            "seed": config.seed,
+        },
     )
     demos.save(folder / "demos.npz")
     return demos

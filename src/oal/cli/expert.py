@@ -13,6 +13,7 @@ def expert(
     episodes: int = typer.Option(25, help="Trajectories to record at the end."),
     resume: bool = typer.Option(False, "--resume", help="Continue the run in the folder from its last checkpoint."),
     stop_at_return: float | None = typer.Option(None, help="Stop early once an evaluation reaches this mean return."),
+    batch_size: int = typer.Option(256, help="Transitions per update."),
     checkpoint_every: int = typer.Option(50_000, help="Steps between checkpoints."),
     threads: int = typer.Option(1, help="Threads of computation."),
     quiet: bool = typer.Option(False, "--quiet", help="No progress bar."),
@@ -24,10 +25,16 @@ def expert(
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     from oal import expert as experts
+    from oal.offpolicy import SACConfig
 
     folder = out if out is not None else Path("runs") / f"expert-{env.replace('/', '_')}"
     config = experts.ExpertConfig(
-        env_id=env, total_steps=steps, seed=seed, stop_at_return=stop_at_return, checkpoint_every=checkpoint_every
+        env_id=env,
+        total_steps=steps,
+        seed=seed,
+        stop_at_return=stop_at_return,
+        checkpoint_every=checkpoint_every,
+        sac=SACConfig(batch_size=batch_size),
     )
     trainer = experts.prepare(config, folder, resume=resume)
     columns = (
@@ -54,5 +61,5 @@ def expert(
         trainer.close()
     typer.echo(f"{folder}: best evaluation {trainer.progress.best_return:.1f} in {trainer.progress.step:,} steps")
     if episodes:
-        demos = experts.record(folder, episodes=episodes, command=f"oal expert {env} --steps {steps} --seed {seed}")
+        demos = experts.record(folder, episodes=episodes)
         typer.echo(f"{folder / 'demos.npz'}: {demos!r}")
