@@ -31,13 +31,17 @@ class CostSet:
         choice("cost set", self.kind, KINDS)
         if self.kind == "box":
             if self.features is not None:
-                raise InputError("the box is a set of costs of every (h, s, a): it takes no features; use l2 or simplex")
+                raise InputError(
+                    "the box is a set of costs of every (h, s, a): it takes no features; use l2 or simplex"
+                )
             return
         features = np.eye(self.shape[1]) if self.features is None else np.asarray(self.features, dtype=np.float64)
         if features.ndim != 2 or len(features) != self.shape[1] or features.shape[1] == 0:
             raise InputError(f"features have the shape {features.shape}: it must be [S, d] with S = {self.shape[1]}")
         if not np.all(np.isfinite(features)) or np.abs(features).max() > 1 + 1e-12:
-            raise InputError("features must lie in [-1, 1]: scale them (their largest entry is " f"{np.abs(features).max():g})")
+            raise InputError(
+                f"features must lie in [-1, 1]: scale them (their largest entry is {np.abs(features).max():g})"
+            )
         object.__setattr__(self, "features", np.ascontiguousarray(features))
 
     @property

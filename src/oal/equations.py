@@ -228,7 +228,9 @@ def statistical_bound(shape: tuple[int, int, int], N: float, delta: float) -> fl
     return float(np.sqrt(H**3 * S * A * np.log(4 / (delta / 3)) / (2 * N)))
 
 
-def value_difference(p: Array, pi: Array, c: Array, p_other: Array, pi_other: Array, c_other: Array, mu: Array) -> float:
+def value_difference(
+    p: Array, pi: Array, c: Array, p_other: Array, pi_other: Array, c_other: Array, mu: Array
+) -> float:
     """Compute V^{pi, M} - V^{pi', M'} by the value difference lemma.
 
     sum_h E_{pi', p'} [ <Q_h^{pi, M}, pi_h - pi'_h> + (c_h - c'_h) + (p_h - p'_h) V_{h+1}^{pi, M} ].

@@ -76,7 +76,9 @@ class FiniteMDP:
         sums = np.add.reduceat(self.probabilities, self.indptr[:-1])
         worst = int(np.argmax(np.abs(sums - 1)))
         if abs(sums[worst] - 1) > PROBABILITY_TOLERANCE:
-            raise InputError(f"transition row {self.describe_row(worst)} sums to {sums[worst]:.10g}: it must sum to one")
+            raise InputError(
+                f"transition row {self.describe_row(worst)} sums to {sums[worst]:.10g}: it must sum to one"
+            )
         object.__setattr__(self, "cumulative", kernels.cumulate_rows(self.indptr, self.probabilities))
         if self.cost is not None:
             object.__setattr__(self, "cost", as_cost(self, self.cost))

@@ -1,0 +1,189 @@
+"""The AL regret (Definition 1), its decomposition, the theorem's bound, and an estimate from samples alone.
+
+Reg_AL(K) = max_{c in C} sum_k <c, d^{pi_k} - d^E> is the support function of the cost set at the summed difference of
+occupancies; `TabularOAL` accumulates it exactly, episode by episode, where the transitions are known.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from oal import equations
+from oal.costsets import CostSet
+from oal.errors import InputError
+from oal.mdp import FiniteMDP, Trajectories, optimal_policy
+from oal.tabular import TabularOAL
+
+Array = NDArray[np.float64]
+
+
+def al_regret(cost_set: CostSet, occupancies: Array, expert: Array) -> Array:
+    """Return Reg_AL after each episode, from the occupancies `[K, H, S, A]` of the learner's policies.
+
+    `expert` is `[H, S, A]`: the true expert's occupancy, or its empirical estimate. This is the definition, for small
+    problems; the learner keeps the same numbers as it goes.
+    """
+    difference = np.cumsum(occupancies - expert, axis=0)
+    return np.array([cost_set.support(cost_set.coordinates(d)) for d in difference])
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """The AL regret as the sum of its parts (appendix, lemma of the regret decomposition), exactly.
+
+    `regret = policy + cost + statistical`. The lemma bounds the statistical part by `statistical_limit`, twice the
+    number of episodes times the largest |<c, d^E - d_hat^E>|.
+    """
+
+    regret: float
+    policy: float
+    """The policy player's regret, sum_k <c_k, d_k> - min_pi sum_k <c_k, d_pi>."""
+    cost: float
+    """The cost player's regret, max_c sum_k <c, d_k - d_hat^E> - sum_k <c_k, d_k - d_hat^E>."""
+    statistical: float
+    """What is left, since demonstrations are not the expert: the regret less the regret against the demonstrations,
+    plus min_pi <sum_k c_k, d_pi - d_hat^E>."""
+    statistical_limit: float
+
+    @property
+    def bound(self) -> float:
+        """The right-hand side of the lemma."""
+        return self.policy + self.cost + self.statistical_limit
+
+
+def decompose(learner: TabularOAL) -> Decomposition:
+    """Split the regret of a learner made with `decompose=True` into its players' parts."""
+    ledger = learner._ledger
+    if not (ledger.exact and ledger.decompose):
+        raise InputError("the decomposition needs a learner made with regret='exact' and decompose=True")
+    if learner.episodes == 0:
+        raise InputError("nothing was learned yet: there is no regret to decompose")
+    assert isinstance(learner.env, FiniteMDP)
+    mdp, cost_set, K = learner.env, learner.cost_set, learner.episodes
+    shape = mdp.shape
+    d_expert, d_hat = ledger.expert.reshape(shape), ledger.demonstrated.reshape(shape)
+    summed = ledger.occupancy_sum.reshape(shape)
+    costs = ledger.cost_sum.reshape(shape) if cost_set.kind == "box" else np.array(cost_set.cost(ledger.weight_sum))
+    played = float(ledger.totals[0])
+    read = cost_set.coordinates
+    regret = cost_set.support(read(summed - K * d_expert))
+    empirical = cost_set.support(read(summed - K * d_hat))
+    least = float(mdp.initial @ optimal_policy(mdp, costs)[1][0])
+    demonstrated = equations.inner(costs, d_hat)
+    return Decomposition(
+        regret=regret,
+        policy=played - least,
+        cost=empirical - (played - demonstrated),
+        statistical=(regret - empirical) + (least - demonstrated),
+        statistical_limit=2
+        * K
+        * max(cost_set.support(read(d_expert - d_hat)), cost_set.support(read(d_hat - d_expert))),
+    )
+
+
+def bound(shape: tuple[int, int, int], episodes: int, demonstrations: int) -> Array:
+    """Return the theorem's bound after 1..K episodes, with constants one and without logarithms."""
+    K = np.arange(1, episodes + 1, dtype=np.float64)
+    return np.asarray(equations.regret_bound(shape, K, demonstrations))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimate of the AL regret from samples, with a confidence interval."""
+
+    regret: float
+    low: float
+    high: float
+    level: float
+    episodes: int
+
+
+def estimate(
+    cost_set: CostSet,
+    learner: Trajectories,
+    demos: Trajectories,
+    *,
+    level: float = 0.95,
+    resamples: int = 400,
+    rng: np.random.Generator,
+    expert_features: ArrayLike | None = None,
+) -> Estimate:
+    """Estimate Reg_AL from the learner's episodes and the demonstrations alone: no transition table.
+
+    For one cost fixed in advance the episodes' costs estimate the regret without bias. The maximum over costs does not:
+    choosing the cost on the same episodes counts noise as regret, choosing it on others misses some. So both are done:
+    the lower end takes costs chosen on one half (of episodes and demonstrations) and measured on the other, the upper
+    end those chosen and measured on all. Each is moved outwards by its standard error, from resampling whole episodes.
+    The estimate is the latter less its bias, which resampling shows as well.
+
+    `expert_features` (the expert's coordinates, if they are known) replace the demonstrations' estimate.
+    """
+    from scipy.stats import norm
+
+    if not 0 < level < 1:
+        raise InputError(f"level is {level}: it must lie strictly between 0 and 1")
+    if len(learner) < 4 or (expert_features is None and len(demos) < 4):
+        raise InputError("at least 4 episodes and 4 demonstrations are needed to estimate a regret")
+    demos.check(cost_set.shape)
+    learner.check(cost_set.shape)
+    K = len(learner)
+    x, columns = _episode_coordinates(cost_set, learner, demos)
+    mine, theirs = x[:K], x[K:]
+    known = None
+    if expert_features is not None:
+        known = np.asarray(expert_features, dtype=np.float64).ravel()[columns]
+
+    def difference(weights_mine: Array, weights_theirs: Array) -> Array:
+        expert = known if known is not None else weights_theirs @ theirs / weights_theirs.sum()
+        return K * (weights_mine @ mine / weights_mine.sum() - expert)
+
+    half_mine, half_theirs = _halves(K, rng), _halves(len(demos), rng)
+
+    def both(weights_mine: Array, weights_theirs: Array) -> tuple[float, float]:
+        plug_in = cost_set.support(difference(weights_mine, weights_theirs))
+        halves = [difference(weights_mine * half_mine[i], weights_theirs * half_theirs[i]) for i in (0, 1)]
+        crossed = [float(_response(cost_set, halves[1 - i]) @ halves[i]) for i in (0, 1)]
+        return plug_in, float(np.mean(crossed))
+
+    ones = np.ones(K), np.ones(len(demos))
+    high, low = both(*ones)
+    draws = np.array(
+        [
+            both(
+                rng.multinomial(K, np.full(K, 1 / K)).astype(np.float64),
+                rng.multinomial(len(demos), np.full(len(demos), 1 / len(demos))).astype(np.float64),
+            )
+            for _ in range(resamples)
+        ]
+    )
+    spread = draws.std(0, ddof=1) * norm.ppf(0.5 + level / 2)
+    # The box and the ball hold the zero cost, so that the regret is never negative there.
+    least = -np.inf if cost_set.kind == "simplex" else 0.0
+    low, high = max(low - spread[1], least), high + spread[0]
+    corrected = 2 * both(*ones)[0] - float(draws[:, 0].mean())
+    return Estimate(regret=float(np.clip(corrected, low, high)), low=low, high=high, level=level, episodes=K)
+
+
+def _halves(n: int, rng: np.random.Generator) -> Array:
+    first = np.zeros(n)
+    first[rng.permutation(n)[: n // 2]] = 1.0
+    return np.stack([first, 1.0 - first])
+
+
+def _response(cost_set: CostSet, difference: Array) -> Array:
+    return cost_set.best_response(difference).ravel()
+
+
+def _episode_coordinates(cost_set: CostSet, learner: Trajectories, demos: Trajectories) -> tuple[Array, Array]:
+    """Read each episode in the set's coordinates; for the box only those that some episode visited are kept."""
+    states = np.concatenate([learner.states, demos.states])
+    actions = np.concatenate([learner.actions, demos.actions])
+    if cost_set.kind != "box":
+        return cost_set.phi[states].sum(1), np.arange(cost_set.dimension)
+    H, S, A = cost_set.shape
+    flat = (np.arange(H) * S + states) * A + actions
+    columns, places = np.unique(flat, return_inverse=True)
+    x = np.zeros((len(states), len(columns)))
+    np.put_along_axis(x, places.reshape(flat.shape), 1.0, axis=1)
+    return x, columns
