@@ -125,7 +125,8 @@ class ExpertTrainer:
         metrics: dict[str, Any] = {}
         self._write_status("running")
         since, steps_since = time.perf_counter(), progress.step
-        while progress.step < config.total_steps:
+        goal = np.inf if config.stop_at_return is None else config.stop_at_return
+        while progress.step < config.total_steps and progress.best_return < goal:
             steps = min(config.block, config.total_steps - progress.step)
             learning = progress.step >= max(config.warmup, 1)
             if learning:
@@ -146,12 +147,6 @@ class ExpertTrainer:
             if _crossed(before, progress.step, config.checkpoint_every):
                 self.checkpoint()
             on_progress(progress)
-            if (
-                evaluation is not None
-                and config.stop_at_return is not None
-                and evaluation.mean_return >= config.stop_at_return
-            ):
-                break
         self.checkpoint()
         self._policy().save(self.folder / "policy.safetensors")
         self._write_status("trained")
@@ -177,7 +172,8 @@ class ExpertTrainer:
                 f"{', '.join(bad)} became infinite or NaN by step {progress.step}; the last checkpoint in "
                 f"{self.folder} is good: resume with another seed or a smaller learning rate"
             )
-        if progress.last_return > progress.best_return:
+        # on a tie the later policy: it has seen more
+        if progress.last_return >= progress.best_return:
             progress.best_return = progress.last_return
             self._policy().save(self.folder / "best.safetensors")
         recent = self.envs.finished
