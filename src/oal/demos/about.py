@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from oal.demos.limits import MAX_TEXT
 from oal.demos.spaces import space_from_json, space_to_json
 from oal.demos.trajectories import Demos
 from oal.errors import InputError, shortened
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     import gymnasium
 
 VERSION = 1
-MAX_TEXT = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,12 @@ def write(demos: Demos, *, endings: bool) -> str:
         about["has_final"] = [t.has_final for t in demos]
     if demos.rewards is None:
         about["has_rewards"] = False
-    return json.dumps(about, allow_nan=False)
+    text = json.dumps(about, allow_nan=False)
+    if len(text) > MAX_TEXT:
+        raise InputError(
+            f"metadata, seeds and initial states take {len(text)} characters of JSON: at most {MAX_TEXT} can be saved"
+        )
+    return text
 
 
 def parse(where: str, text: str) -> Any:

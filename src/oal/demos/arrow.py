@@ -19,11 +19,10 @@ import numpy as np
 
 from oal.demos import about as about_text
 from oal.demos.assembly import build, need_finals
-from oal.demos.limits import DEFAULT_BUDGET, Budget
+from oal.demos.limits import DEFAULT_BUDGET, MAX_TEXT, Budget, check_episodes
 from oal.demos.trajectories import Demos
 from oal.errors import InputError, MissingExtraError, shortened
 
-MAX_STATE_BYTES = 1 << 20
 MAX_SHARDS = 1024
 MAX_NESTING = 8
 
@@ -43,7 +42,7 @@ def read_folder(folder: Path, name: str, *, budget: Budget = DEFAULT_BUDGET) -> 
         splits = _json(folder / "dataset_dict.json", f"{name}: dataset_dict.json").get("splits")
         if not isinstance(splits, list) or len(splits) != 1 or not _is_plain(splits[0]):
             raise InputError(f"{name}: has the splits {shortened(splits)}: name the folder of one of them")
-        return read_folder(folder / splits[0], f"{name}/{splits[0]}", budget=budget)
+        folder, name = folder / splits[0], f"{name}/{splits[0]}"
     entries = _json(folder / "state.json", f"{name}: state.json").get("_data_files")
     if not isinstance(entries, list) or not 1 <= len(entries) <= MAX_SHARDS:
         raise InputError(f"{name}: state.json: _data_files must name the Arrow files")
@@ -72,7 +71,7 @@ def _is_plain(filename: Any) -> "TypeGuard[str]":
 def _bytes(path: Path, where: str) -> bytes:
     try:
         with path.open("rb") as file:
-            content = file.read(about_text.MAX_TEXT + 1)
+            content = file.read(MAX_TEXT + 1)
     except OSError as error:
         raise InputError(f"{where} cannot be read ({error.strerror})") from None
     return content
@@ -160,6 +159,7 @@ def _flatbuffer_field(buffer: bytes, table: int, index: int) -> int:
 
 
 def _read_batch(pa: Any, batch: Any, where: str, first: int) -> list[dict[str, Any]]:
+    check_episodes(where, first + batch.num_rows)
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     for key in ("obs", "acts", "terminal"):
         if key not in columns:
@@ -168,7 +168,7 @@ def _read_batch(pa: Any, batch: Any, where: str, first: int) -> list[dict[str, A
         raise InputError(f"{where}: column 'terminal' must be true or false for each episode")
     wanted = {"obs": "observations", "acts": "actions", "rews": "rewards"}
     arrays = {
-        argument: _rows(pa, columns[key], f"{where}: column '{key}'", first)
+        argument: _rows(pa, columns[key], f"{where}: column '{key}'")
         for key, argument in wanted.items()
         if key in columns
     }
@@ -179,40 +179,38 @@ def _read_batch(pa: Any, batch: Any, where: str, first: int) -> list[dict[str, A
     ]
 
 
-def _rows(pa: Any, array: Any, where: str, first: int) -> list[np.ndarray]:
+def _rows(pa: Any, array: Any, where: str) -> list[np.ndarray]:
     """Return a column of lists (of lists) of numbers as one array per row; inner lists must be of one length each."""
     if not _is_list(pa, array.type):
         raise InputError(f"{where} has type {shortened(str(array.type))}: it must be a list per episode")
     if array.null_count:
         raise InputError(f"{where} is empty (null) for some episode")
-    ends = np.cumsum(_list_lengths(pa, array), dtype=np.int64)
+    ends = np.cumsum(array.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
     flat = array.flatten()
     shape: list[int] = []
-    while _is_list(pa, flat.type):
-        lengths = _list_lengths(pa, flat)
-        if flat.null_count or len(shape) == MAX_NESTING or (len(lengths) and (lengths != lengths[0]).any()):
-            raise InputError(f"{where} has rows of different lengths: all steps must have one shape")
-        shape.append(int(lengths[0]) if len(lengths) else 0)
+    while _is_list(pa, flat.type) or pa.types.is_fixed_size_list(flat.type):
+        size = flat.type.list_size if pa.types.is_fixed_size_list(flat.type) else _common_length(flat)
+        if flat.null_count or not size or len(shape) == MAX_NESTING:
+            raise InputError(f"{where} has rows of different lengths or of none: all steps must have one shape")
+        shape.append(size)
         flat = flat.flatten()
-    if flat.null_count or not (
-        pa.types.is_floating(flat.type) or pa.types.is_integer(flat.type) or pa.types.is_boolean(flat.type)
-    ):
-        raise InputError(f"{where} has entries of type {shortened(str(flat.type))}: they must be numbers")
-    values = flat.to_numpy(zero_copy_only=False).reshape(-1, *shape) if np.prod(shape) else np.zeros((0, *shape))
-    starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
+    kind = flat.type
+    if flat.null_count or not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+        raise InputError(f"{where} has entries of type {shortened(str(kind))}: they must be numbers")
+    values = flat.to_numpy(zero_copy_only=False).reshape(-1, *shape)
     if len(ends) and len(values) != ends[-1]:
         raise InputError(f"{where} has {len(values)} steps, its episodes want {ends[-1]}")
-    return [values[start:end] for start, end in zip(starts, ends, strict=True)]
+    return np.split(values, ends[:-1])
 
 
 def _is_list(pa: Any, kind: Any) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
 
 
-def _list_lengths(pa: Any, array: Any) -> np.ndarray:
-    if pa.types.is_fixed_size_list(array.type):
-        return np.full(len(array), array.type.list_size)
-    return array.value_lengths().to_numpy(zero_copy_only=False)
+def _common_length(array: Any) -> int:
+    """Return the length that all lists of an array have, 0 if they differ."""
+    lengths = array.value_lengths().to_numpy(zero_copy_only=False)
+    return int(lengths[0]) if len(lengths) and (lengths == lengths[0]).all() else 0
 
 
 def write_folder(demos: Demos, path: str | os.PathLike[str]) -> None:

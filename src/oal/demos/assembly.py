@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from oal.demos.limits import check_episodes
 from oal.demos.trajectories import Demos, Trajectory
 from oal.errors import InputError
 
@@ -29,6 +30,12 @@ def split(where: str, array: np.ndarray, lengths: Sequence[int]) -> list[np.ndar
         raise InputError(f"{where} has shape {array.shape}: the lengths of the episodes want {sum(lengths)} rows")
     ends = np.cumsum(lengths)
     return [array[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+
+
+def episode_column(where: str, array: np.ndarray) -> list[int]:
+    """Return a vector with one whole number per episode as a list."""
+    check_episodes(where, array.size)
+    return column(where, array, "iu")
 
 
 def column(where: str, array: np.ndarray, kinds: str, entries: int | None = None) -> list[Any]:

@@ -21,8 +21,8 @@ import numpy as np
 from oal.demos import about as about_text
 from oal.demos import arrow, hdf5, npz
 from oal.demos.about import About
-from oal.demos.assembly import build, column, flags, need_finals, only_at_end, per_step, split
-from oal.demos.limits import DEFAULT_BUDGET, Budget
+from oal.demos.assembly import build, column, episode_column, flags, need_finals, only_at_end, per_step, split
+from oal.demos.limits import DEFAULT_BUDGET, Budget, check_episodes
 from oal.demos.trajectories import Demos
 from oal.errors import InputError, choice
 
@@ -40,7 +40,7 @@ RETURN_TOLERANCE = 1e-3
 def read_oal(archive: npz.Archive) -> Demos:
     name = archive.name
     about = about_text.read(f"{name}: about", archive.read_text("about"))
-    lengths = column(f"{name}: lengths", archive.read("lengths"), "iu")
+    lengths = episode_column(f"{name}: lengths", archive.read("lengths"))
     about.check_columns(f"{name}: about", len(lengths))
     for episode, length in enumerate(lengths):
         if length < 1:
@@ -89,6 +89,7 @@ def read_sb(archive: npz.Archive) -> Demos:
     starts = flags(f"{name}: episode_starts", archive.read("episode_starts"), steps)
     if not steps or not starts[0]:
         raise InputError(f"{name}: episode_starts must begin with a start: the first step belongs to no episode")
+    check_episodes(f"{name}: episode_starts", int(starts.sum()))
     lengths = np.diff(np.flatnonzero(starts), append=steps).tolist()
     for key in ("terminated", "truncated"):
         if key in archive:
@@ -178,7 +179,7 @@ def read_imitation(archive: npz.Archive) -> Demos:
     name = archive.name
     actions = archive.read("acts")
     steps = len(actions) if actions.ndim else 0
-    cuts = column(f"{name}: indices", archive.read("indices"), "iu")
+    cuts = episode_column(f"{name}: indices", archive.read("indices"))
     bounds = [0, *cuts, steps]
     lengths = [end - start for start, end in pairwise(bounds)]
     for episode, length in enumerate(lengths):

@@ -23,13 +23,12 @@ import numpy as np
 from oal.demos import about as about_text
 from oal.demos.about import About
 from oal.demos.assembly import build, flags, need_finals, only_at_end, per_step, split
-from oal.demos.limits import DEFAULT_BUDGET, DEFLATE_MAX_RATIO, Budget
+from oal.demos.limits import DEFAULT_BUDGET, DEFLATE_MAX_RATIO, MAX_EPISODES, MAX_TEXT, Budget, check_episodes
 from oal.demos.spaces import flatten, is_composite, space_from_json
 from oal.demos.trajectories import Demos
 from oal.errors import InputError, MissingExtraError, shortened
 from oal.files import replacing
 
-MAX_EPISODES = 1 << 20
 KNOWN_FILTERS = {"gzip", "lzf", "shuffle", "fletcher32"}
 """What every h5py can unpack, none of it beyond deflate's ratio."""
 
@@ -109,7 +108,15 @@ class Fields:
 
         return isinstance(self._member(key), h5py.Group)
 
-    def read(self, key: str) -> np.ndarray:
+    def spend(self, where: str, nbytes: int) -> None:
+        """Take bytes from what is left of the budget."""
+        if nbytes > self._left[0]:
+            raise InputError(
+                f"{where} takes {nbytes} bytes, more than a file of {self._file_bytes} bytes may unpack to"
+            )
+        self._left[0] -= nbytes
+
+    def read(self, key: str, *, max_bytes: int | None = None) -> np.ndarray:
         """Return one dataset as an array of numbers."""
         import h5py
 
@@ -118,11 +125,14 @@ class Fields:
         if not isinstance(dataset, h5py.Dataset):
             raise InputError(f"{where} is missing")
         with _damage(where):
-            nbytes = self._check_size(where, dataset)
-            self._left[0] -= nbytes
+            nbytes = self._stated_bytes(where, dataset)
+            if max_bytes is not None and nbytes > max_bytes:
+                raise InputError(f"{where} claims {nbytes} bytes: at most {max_bytes} are read")
+            self.spend(where, nbytes)
             return np.asarray(dataset[()])
 
-    def _check_size(self, where: str, dataset: Any) -> int:
+    def _stated_bytes(self, where: str, dataset: Any) -> int:
+        """Return the bytes a dataset claims to unpack to, once what is stored can hold them."""
         dtype, shape = dataset.dtype, dataset.shape
         if dtype.kind not in "biuf" or shape is None:
             raise InputError(f"{where} has dtype {dtype}: only plain booleans, integers and floats are read")
@@ -142,14 +152,12 @@ class Fields:
                 raise InputError(f"{where} claims {chunks} chunks of {chunk_bytes} bytes, which cannot be in the file")
         if nbytes > possible or stored > self._file_bytes:
             raise InputError(f"{where} claims shape {shape} of {dtype}, but only {stored} bytes are stored")
-        if nbytes > self._left[0]:
-            raise InputError(f"{where} claims {nbytes} bytes, more than a file of {self._file_bytes} bytes may hold")
         return nbytes
 
     def read_text(self, key: str) -> str:
         """Return a dataset of bytes as text."""
         try:
-            return self.read(key).astype(np.uint8).tobytes().decode("utf-8")
+            return self.read(key, max_bytes=MAX_TEXT).astype(np.uint8).tobytes().decode("utf-8")
         except UnicodeDecodeError as error:
             raise InputError(f"{self.name}: '{key}' is not valid text ({error})") from None
 
@@ -209,6 +217,7 @@ def read_d4rl(file: str | BinaryIO, name: str, *, budget: Budget = DEFAULT_BUDGE
     ends = terminals | (jumps if timeouts is None else timeouts)
     if steps:
         ends[-1] = True
+    check_episodes(name, int(ends.sum()))
     lengths = np.diff(np.flatnonzero(ends), prepend=-1).tolist()
     about.check_columns(f"{name}: about", len(lengths))
     last = np.flatnonzero(ends)
@@ -373,7 +382,18 @@ def _minari_values(fields: Fields, key: str, space: Any) -> np.ndarray:
         if array.ndim == 0:
             raise InputError(f"{fields.name}: '{key}' is a single number")
         return array
-    return flatten(f"{fields.name}: {key}", space, _minari_tree(fields, key, space))
+    from gymnasium.spaces import flatdim
+
+    values = _minari_tree(fields, key, space)
+    fields.spend(f"{fields.name}: {key}, flattened,", 8 * flatdim(space) * _rows(values))
+    return flatten(f"{fields.name}: {key}", space, values)
+
+
+def _rows(values: Any) -> int:
+    """Return the most rows of any array in a tree."""
+    if isinstance(values, np.ndarray):
+        return len(values) if values.ndim else 1
+    return max((_rows(part) for part in (values.values() if isinstance(values, dict) else values)), default=0)
 
 
 def _minari_tree(fields: Fields, key: str, space: Any) -> Any:

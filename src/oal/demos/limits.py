@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from oal.errors import InputError
+
 DEFLATE_MAX_RATIO = 1040
 """Deflate cannot expand by more than 1032; LZF and shuffling stay far below."""
 
@@ -19,3 +21,13 @@ class Budget:
 
 
 DEFAULT_BUDGET = Budget()
+
+MAX_EPISODES = 1 << 17
+MAX_TEXT = 8 << 20
+"""Characters of JSON; what they say takes some twenty times as many bytes in memory."""
+
+
+def check_episodes(where: str, count: int) -> None:
+    """Refuse more episodes than a file may hold, before an object is made for each."""
+    if count > MAX_EPISODES:
+        raise InputError(f"{where} has {count} episodes: at most {MAX_EPISODES} are read")

@@ -17,7 +17,7 @@ from typing import IO, Any, BinaryIO
 
 import numpy as np
 
-from oal.demos.limits import DEFAULT_BUDGET, DEFLATE_MAX_RATIO, Budget
+from oal.demos.limits import DEFAULT_BUDGET, DEFLATE_MAX_RATIO, MAX_TEXT, Budget
 from oal.errors import InputError
 from oal.files import replacing
 
@@ -25,14 +25,14 @@ MAX_MEMBERS = 1024
 MAX_DIRECTORY_BYTES = 1 << 20
 MAX_NPY_HEADER_BYTES = 4096
 MAX_DIMENSIONS = 16
+READ_BYTES = 1 << 20
 
 _END_OF_DIRECTORY = b"PK\x05\x06"
 _ZIP64_LOCATOR = b"PK\x06\x07"
 _NPY_MAGIC = b"\x93NUMPY"
 _NPY_HEADER = re.compile(
-    r"\{\s*'descr'\s*:\s*(?P<descr>'[^']{1,16}'|\[.*\])\s*,\s*'fortran_order'\s*:\s*(?P<order>True|False)\s*,"
+    r"\{\s*'descr'\s*:\s*(?P<descr>'[^']{1,16}'|\[[^\]]*\])\s*,\s*'fortran_order'\s*:\s*(?P<order>True|False)\s*,"
     r"\s*'shape'\s*:\s*\((?P<shape>[\d, ]*)\)\s*,?\s*\}\s*",
-    re.DOTALL,
 )
 _PLAIN_DTYPE = re.compile(r"'[<>|=]?(?:b1|[iu][1248]|f[248]|U\d{1,9})'")
 
@@ -84,14 +84,17 @@ class Archive:
         if directory_bytes > min(MAX_DIRECTORY_BYTES, self._bytes):
             raise InputError(f"{self.name}: its zip directory claims {directory_bytes} bytes, which is too many")
 
-    def read(self, key: str) -> np.ndarray:
+    def read(self, key: str, *, max_bytes: int | None = None) -> np.ndarray:
         """Return one member as a read-only array."""
         where = f"{self.name}: array '{key}'"
         if key not in self._members:
             raise InputError(f"{where} is missing; the file holds: {', '.join(self.keys) or 'nothing'}")
+        info = self._members[key]
+        if max_bytes is not None and info.file_size > max_bytes:
+            raise InputError(f"{where} claims {info.file_size} bytes: at most {max_bytes} are read")
         try:
-            with self._zip.open(self._members[key]) as member:
-                array = self._read_member(where, self._members[key], member)
+            with self._zip.open(info) as member:
+                array = self._read_member(where, info, member)
         except InputError:
             raise
         except MemoryError:
@@ -127,7 +130,7 @@ class Archive:
         stream: Any = member  # typed as IO, which lacks readinto; ZipFile.open gives a buffered reader
         done = 0
         while done < data_bytes:
-            count = stream.readinto(raw[done:])
+            count = stream.readinto(raw[done : done + READ_BYTES])
             if not count:
                 raise InputError(f"{where} ends after {done} of {data_bytes} bytes")
             done += count
@@ -139,7 +142,7 @@ class Archive:
 
     def read_text(self, key: str) -> str:
         """Return a member that holds one string."""
-        array = self.read(key)
+        array = self.read(key, max_bytes=4 * MAX_TEXT + MAX_NPY_HEADER_BYTES)
         if array.dtype.kind != "U" or array.ndim != 0:
             raise InputError(
                 f"{self.name}: '{key}' is an array of {array.dtype}, shape {array.shape}: it must be one text"

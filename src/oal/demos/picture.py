@@ -42,7 +42,7 @@ def _returns(axes: Any, demos: Demos) -> None:
         return
     axes.axhline(returns.mean(), color=SOFT, zorder=1)
     axes.plot(returns, "o", color=INK, markersize=5, zorder=2)
-    axes.set_title(f"Return of each episode: mean {returns.mean():.4g}, std {returns.std():.3g}")
+    axes.set_title(f"Return of each episode: mean {returns.mean():.1f}, std {returns.std():.1f}")
     _whole_numbers(axes.xaxis)
     axes.margins(y=0.15)
 
@@ -54,10 +54,10 @@ def _lengths(axes: Any, demos: Demos) -> None:
     for step, trajectory in zip(steps, demos, strict=True):
         ended = "terminated" if trajectory.terminated else "truncated" if trajectory.truncated else "part of an episode"
         marker, colour = looks[ended]
-        axes.plot(step, len(trajectory), marker, color=colour, markersize=5, label=None if ended in drawn else ended)
+        label = ended + ("" if demos.endings_known else " (a guess: not recorded)")
+        axes.plot(step, len(trajectory), marker, color=colour, markersize=5, label=None if ended in drawn else label)
         drawn.add(ended)
-    assumed = "" if demos.endings_known else " (how they ended is not recorded)"
-    axes.set(title=f"Length of each episode{assumed}", xlabel="episode", ylabel="steps")
+    axes.set(title="Length of each episode", xlabel="episode", ylabel="steps")
     axes.set_ylim(0, demos.lengths.max() * 1.15)
     axes.legend(frameon=False, loc="lower left")
     _whole_numbers(axes.xaxis)
@@ -71,9 +71,10 @@ def _observations(axes: Any, demos: Demos) -> None:
     axes.bar(at, upper - lower, bottom=lower, width=0.7, color=INK, label="25 % to 75 %")
     axes.hlines(middle, at - 0.35, at + 0.35, color="white", linewidth=1.2)
     axes.set(title="Observations: quantiles of each dimension", xlabel="dimension", ylabel="value")
-    spread = np.abs(np.concatenate([low, high]))
-    if spread.max() > 50 * max(np.median(spread), 1e-12):
-        axes.set_yscale("symlog", linthresh=max(float(np.median(spread)), 1e-6))
+    axes.use_sticky_edges = False
+    size = np.maximum(np.abs(low), np.abs(high))
+    if size.max() > 1000 * max(1.0, float(np.median(size))):
+        axes.set_yscale("symlog", linthresh=1.0)
     axes.legend(frameon=False, fontsize=8)
     _whole_numbers(axes.xaxis)
 

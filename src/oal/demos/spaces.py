@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Space = gymnasium.Space[Any]
 
-MAX_SPACE_SIZE = 1 << 24
+MAX_SPACE_SIZE = 1 << 20
 MAX_NESTING = 16
 ROUNDING = 1e-6
 """Actions this near to a bound (relative to it) are put on it without being counted as outside."""
@@ -47,8 +47,13 @@ def _bound_to_json(bound: np.ndarray) -> Any:
     return plain(first.item()) if bool((bound == first).all()) else plain(bound.tolist())
 
 
-def space_from_json(where: str, value: Any, *, nesting: int = 0) -> "Space":
+def space_from_json(where: str, value: Any) -> "Space":
     """Build the space that `space_to_json` or Minari wrote; `where` names file and field."""
+    return _space(where, value, nesting=0, room=[MAX_SPACE_SIZE])
+
+
+def _space(where: str, value: Any, *, nesting: int, room: list[int]) -> "Space":
+    """Build a space; the numbers it takes to hold it, and those inside it, are taken from `room`."""
     from gymnasium import spaces
 
     if nesting > MAX_NESTING:
@@ -57,10 +62,12 @@ def space_from_json(where: str, value: Any, *, nesting: int = 0) -> "Space":
         kind = value["type"]
         if kind in ("Dict", "Tuple"):
             inner = value["subspaces"]
-            if kind == "Dict":
-                built = {str(key): space_from_json(f"{where}: {key}", inner[key], nesting=nesting + 1) for key in inner}
-                return spaces.Dict(built)
-            return spaces.Tuple([space_from_json(f"{where}: {i}", s, nesting=nesting + 1) for i, s in enumerate(inner)])
+            pairs: list[tuple[Any, Any]] = list(inner.items() if kind == "Dict" else enumerate(inner))
+            built = [(key, _space(f"{where}: {key}", part, nesting=nesting + 1, room=room)) for key, part in pairs]
+            return spaces.Dict(dict(built)) if kind == "Dict" else spaces.Tuple([part for _, part in built])
+        room[0] -= 1 if kind == "Discrete" else _size(kind, value)
+        if room[0] < 0:
+            raise InputError(f"{where} is larger than {MAX_SPACE_SIZE} numbers in all")
         if kind == "Box":
             return _box(value)
         if kind == "Discrete" and _is_int(value["n"]) and _is_int(value["start"]):
@@ -82,6 +89,13 @@ def space_from_json(where: str, value: Any, *, nesting: int = 0) -> "Space":
     )
 
 
+def _size(kind: str, value: Any) -> int:
+    if kind == "MultiDiscrete":
+        return np.size(value["nvec"])
+    shape = value["shape" if kind == "Box" else "n"]
+    return math.prod(_shape(shape if isinstance(shape, list) else [shape]))
+
+
 def _box(value: Any) -> "Space":
     from gymnasium import spaces
 
@@ -97,7 +111,7 @@ def _box(value: Any) -> "Space":
 
 def _shape(value: Any) -> tuple[int, ...]:
     shape = tuple(value)
-    if not all(_is_int(length) and length >= 0 for length in shape) or math.prod(shape) > MAX_SPACE_SIZE:
+    if len(shape) > MAX_NESTING or not all(_is_int(length) and 0 <= length <= MAX_SPACE_SIZE for length in shape):
         raise ValueError(f"shape {shortened(value)}")
     return shape
 
@@ -280,7 +294,7 @@ def _outside(name: str, demos: Demos, space: "gymnasium.spaces.Box") -> tuple[in
         beyond = (values < low - margin_low) | (values > high + margin_high)
         count += int(beyond.sum())
         if not first and beyond.any():
-            step, *rest = (int(i) for i in np.argwhere(beyond)[0])
+            step, *rest = map(int, np.unravel_index(np.argmax(beyond), beyond.shape))
             place = tuple(rest)
             bounds = f"[{low[place]:g}, {high[place]:g}]"
             first = f"first {values[(step, *place)]:g} in episode {episode}, step {step}, where {bounds} is allowed"

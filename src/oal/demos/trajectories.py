@@ -30,7 +30,7 @@ def _frozen(name: str, values: Any) -> np.ndarray:
             f"{name} have dtype {array.dtype}: they must be booleans, integers or floats of at most 64 bits"
         )
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        first = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        first = tuple(map(int, np.unravel_index(np.argmin(np.isfinite(array)), array.shape)))
         raise InputError(f"{name} hold {array[first]} at {_place(first)}: every value must be finite")
     array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")).reshape(array.shape)
     if array.flags.writeable:
