@@ -25,9 +25,9 @@ PROBABILITY_TOLERANCE = 1e-8
 class FiniteMDP:
     """A finite-horizon MDP without a cost: `p_h(s' | s, a)`, an initial distribution and a horizon.
 
-    Build one with `FiniteMDP.dense(p, initial)`, `FiniteMDP.sparse(...)` or a family of this module. `cost` (the cost
-    a family's expert minimises) and `expert` (that expert's policy) are there for experiments only: no learner of oal
-    reads them.
+    Build one with `FiniteMDP.dense(p, initial)`, with a family of this module, or from sparse rows as they are stored
+    here. `cost` (the cost a family's expert minimises) and `expert` (that expert's policy) are there for experiments
+    only: no learner of oal reads them.
     """
 
     horizon: int
@@ -51,20 +51,25 @@ class FiniteMDP:
         at_least("n_actions", self.n_actions, 1)
         _check_distribution("initial distribution", self.initial, self.n_states)
         rows = self.layers * self.n_states * self.n_actions
-        if self.indptr.shape != (rows + 1,) or self.indptr[0] != 0 or self.indptr[-1] != len(self.successors):
+        if self.indptr.shape != (rows + 1,):
             raise InputError(
-                f"transition table has {len(self.indptr) - 1} rows: it must have H*S*A = {rows} "
-                f"(H = {self.layers} {'as the dynamics are stationary' if self.stationary else ''})"
+                f"transition table has {len(self.indptr) - 1} rows: it must have "
+                f"{'S*A' if self.stationary else 'H*S*A'} = {rows}"
+            )
+        if self.indptr[0] != 0 or self.indptr[-1] != len(self.successors):
+            raise InputError(
+                f"indptr runs from {self.indptr[0]} to {self.indptr[-1]}: it must run from 0 to the number of "
+                f"successors, {len(self.successors)}"
             )
         if np.any(np.diff(self.indptr) < 1):
             row = int(np.argmax(np.diff(self.indptr) < 1))
             raise InputError(f"transition row {self.describe_row(row)} has no successor: each row must sum to one")
         if len(self.successors) != len(self.probabilities):
             raise InputError(f"{len(self.successors)} successors but {len(self.probabilities)} probabilities")
-        if self.successors.min() < 0 or self.successors.max() >= self.n_states:
-            raise InputError(
-                f"successor {int(self.successors.max())} is outside the states 0..{self.n_states - 1} of the MDP"
-            )
+        outside = (self.successors < 0) | (self.successors >= self.n_states)
+        if outside.any():
+            worst = int(self.successors[np.argmax(outside)])
+            raise InputError(f"successor {worst} is outside the states 0..{self.n_states - 1} of the MDP")
         bad = ~np.isfinite(self.probabilities) | (self.probabilities < 0)
         if bad.any():
             entry = int(np.argmax(bad))
@@ -215,8 +220,9 @@ def _as_initial(initial: ArrayLike | int, n_states: int) -> Floats:
 def _check_distribution(what: str, values: Floats, size: int) -> None:
     if values.shape != (size,):
         raise InputError(f"{what} has the shape {values.shape}: it must be ({size},)")
-    if not np.all(np.isfinite(values)) or values.min() < 0:
-        raise InputError(f"{what} holds {values[~(values >= 0)][0]}: probabilities must be finite and not negative")
+    bad = ~np.isfinite(values) | (values < 0)
+    if bad.any():
+        raise InputError(f"{what} holds {values[bad][0]}: probabilities must be finite and not negative")
     if abs(values.sum() - 1) > PROBABILITY_TOLERANCE:
         raise InputError(f"{what} sums to {values.sum():.10g}: it must sum to one")
 
@@ -354,6 +360,7 @@ def garnet(
     whatever the number of states around it.
     """
     at_least("branching", branching, 1)
+    at_least("seed", seed, 0)
     core = n_states if reachable is None else reachable
     if not branching <= core <= n_states:
         raise InputError(f"branching {branching}, reachable {core} and n_states {n_states} must not decrease")
@@ -444,7 +451,8 @@ def gridworld(
     p[goal, :, goal] = 1
     cost = np.ones((size * size, 4))
     cost[goal] = 0
-    return FiniteMDP.dense(p, 0, horizon=horizon or 4 * size, name=f"gridworld({size})", cost=cost)
+    horizon = 4 * size if horizon is None else horizon
+    return FiniteMDP.dense(p, 0, horizon=horizon, name=f"gridworld({size})", cost=cost)
 
 
 def from_gymnasium(env_id: str, horizon: int, **options: Any) -> FiniteMDP:
@@ -462,10 +470,10 @@ def from_gymnasium(env_id: str, horizon: int, **options: Any) -> FiniteMDP:
     start = np.zeros(n_states)
     distribution = np.asarray(env.unwrapped.initial_state_distrib, dtype=np.float64)
     start[: len(distribution)] = distribution / distribution.sum()
-    ends: set[int] = set()
-    goes_on: set[int] = set()
     frontier = [int(s) for s in np.flatnonzero(start)]
     reached = set(frontier)
+    ends: set[int] = set()
+    goes_on = set(frontier)
     while frontier:
         s = frontier.pop()
         for a in range(n_actions):
@@ -520,7 +528,7 @@ def make_discrete(env_id: str, **options: Any) -> Any:
 
     try:
         env = gymnasium.make(env_id, **options)
-    except gymnasium.error.Error as error:
+    except (gymnasium.error.Error, ImportError, TypeError) as error:
         raise InputError(f"environment '{env_id}' cannot be made: {error}") from None
     for what, space in (("observations", env.observation_space), ("actions", env.action_space)):
         if not isinstance(space, gymnasium.spaces.Discrete) or space.start != 0:
