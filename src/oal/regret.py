@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from oal import equations
 from oal.costsets import CostSet
-from oal.errors import InputError
+from oal.errors import InputError, at_least
 from oal.mdp import FiniteMDP, Trajectories, optimal_policy
 from oal.tabular import TabularOAL
 
@@ -125,6 +125,7 @@ def estimate(
         raise InputError(f"level is {level}: it must lie strictly between 0 and 1")
     if len(learner) < 4 or (expert_features is None and len(demos) < 4):
         raise InputError("at least 4 episodes and 4 demonstrations are needed to estimate a regret")
+    at_least("resamples", resamples, 2)
     demos.check(cost_set.shape)
     learner.check(cost_set.shape)
     K = len(learner)
@@ -132,7 +133,11 @@ def estimate(
     mine, theirs = x[:K], x[K:]
     known = None
     if expert_features is not None:
-        known = np.asarray(expert_features, dtype=np.float64).ravel()[columns]
+        known = np.asarray(expert_features, dtype=np.float64)
+        expected = cost_set.shape if cost_set.kind == "box" else (cost_set.dimension,)
+        if known.shape != expected:
+            raise InputError(f"expert_features have the shape {known.shape}: the {cost_set.kind} set wants {expected}")
+        known = known.ravel()[columns]
 
     def difference(weights_mine: Array, weights_theirs: Array) -> Array:
         expert = known if known is not None else weights_theirs @ theirs / weights_theirs.sum()
@@ -175,7 +180,9 @@ def _response(cost_set: CostSet, difference: Array) -> Array:
     return cost_set.best_response(difference).ravel()
 
 
-def _episode_coordinates(cost_set: CostSet, learner: Trajectories, demos: Trajectories) -> tuple[Array, Array]:
+def _episode_coordinates(
+    cost_set: CostSet, learner: Trajectories, demos: Trajectories
+) -> tuple[Array, NDArray[np.int64]]:
     """Read each episode in the set's coordinates; for the box only those that some episode visited are kept."""
     states = np.concatenate([learner.states, demos.states])
     actions = np.concatenate([learner.actions, demos.actions])
