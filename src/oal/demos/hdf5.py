@@ -111,9 +111,7 @@ class Fields:
     def spend(self, where: str, nbytes: int) -> None:
         """Take bytes from what is left of the budget."""
         if nbytes > self._left[0]:
-            raise InputError(
-                f"{where} takes {nbytes} bytes, more than a file of {self._file_bytes} bytes may unpack to"
-            )
+            raise InputError(f"{where} takes {nbytes} bytes: too many for a file of {self._file_bytes} bytes")
         self._left[0] -= nbytes
 
     def read(self, key: str, *, max_bytes: int | None = None) -> np.ndarray:
@@ -298,7 +296,8 @@ def load_minari(dataset_id: str, *, budget: Budget = DEFAULT_BUDGET) -> Demos:
 def read_minari_folder(folder: Path, name: str, *, budget: Budget = DEFAULT_BUDGET) -> Demos:
     data = folder / "data" if (folder / "data").is_dir() else folder
     try:
-        metadata = (data / "metadata.json").read_bytes()
+        with (data / "metadata.json").open("rb") as file:
+            metadata = file.read(MAX_TEXT + 1)
     except OSError as error:
         raise InputError(f"{name}: metadata.json cannot be read ({error.strerror}): not a Minari dataset") from None
     if not (data / "main_data.hdf5").is_file():

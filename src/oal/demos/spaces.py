@@ -33,7 +33,7 @@ def space_to_json(space: "Space") -> dict[str, Any]:
     if isinstance(space, spaces.MultiDiscrete):
         return {"type": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
     if isinstance(space, spaces.MultiBinary):
-        return {"type": "MultiBinary", "n": list(space.shape)}
+        return {"type": "MultiBinary", "n": space.n if isinstance(space.n, int) else list(space.shape)}
     raise InputError(f"the space {space} cannot be saved: flatten it first (gymnasium.spaces.flatten_space)")
 
 
@@ -233,9 +233,8 @@ def _observations(demos: Demos, named: str, space: "Space", strict: bool) -> Dem
 
 
 def _warn_outside(demos: Demos, named: str, space: "gymnasium.spaces.Box", strict: bool) -> None:
-    outside, first = _outside("observations", demos, space)
-    if outside:
-        message = f"{named}: {outside} of {demos.observations.size} observation values lie outside its bounds, {first}"
+    message = _outside("observation", demos, named, space)
+    if message:
         if strict:
             raise InputError(message)
         warnings.warn(message, stacklevel=5)
@@ -254,9 +253,8 @@ def _actions(demos: Demos, named: str, space: "Space", strict: bool) -> Demos:
             "are these demonstrations of another environment?"
         )
     if isinstance(space, spaces.Box):
-        outside, first = _outside("actions", demos, space)
-        if outside:
-            message = f"{named}: {outside} of {demos.actions.size} action values lie outside its bounds, {first}"
+        message = _outside("action", demos, named, space)
+        if message:
             if strict:
                 raise InputError(message + ": leave out `strict` to have them clipped")
             warnings.warn(message + "; they were clipped", stacklevel=5)
@@ -284,18 +282,20 @@ def _discrete(where: str, named: str, trajectory: Trajectory, space: "gymnasium.
     return replace(trajectory, actions=actions)
 
 
-def _outside(name: str, demos: Demos, space: "gymnasium.spaces.Box") -> tuple[int, str]:
-    """Count the values beyond the bounds and describe the first."""
+def _outside(name: str, demos: Demos, named: str, space: "gymnasium.spaces.Box") -> str:
+    """Count the values beyond the bounds and describe the first; return nothing when all are inside."""
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
     margin_low, margin_high = (ROUNDING * np.maximum(1, np.abs(bound)) for bound in (low, high))
-    count, first = 0, ""
+    count = total = 0
+    first = ""
     for episode, trajectory in enumerate(demos):
-        values = getattr(trajectory, name)
+        values = getattr(trajectory, f"{name}s")
         beyond = (values < low - margin_low) | (values > high + margin_high)
+        total += beyond.size
         count += int(beyond.sum())
         if not first and beyond.any():
             step, *rest = map(int, np.unravel_index(np.argmax(beyond), beyond.shape))
             place = tuple(rest)
             bounds = f"[{low[place]:g}, {high[place]:g}]"
             first = f"first {values[(step, *place)]:g} in episode {episode}, step {step}, where {bounds} is allowed"
-    return count, first
+    return f"{named}: {count} of {total} {name} values lie outside its bounds, {first}" if count else ""
