@@ -233,7 +233,8 @@ def _per_step(mdp: FiniteMDP, values: ArrayLike, what: str) -> Floats:
         raise InputError(f"{what} has the shape {array.shape}: it must be [H, S, A] = {mdp.shape} or {mdp.shape[1:]}")
     if not np.all(np.isfinite(array)):
         raise InputError(f"{what} holds a value that is not finite")
-    return np.ascontiguousarray(np.broadcast_to(array, mdp.shape))
+    # A broadcast view is read-only, which Numba takes for another type: it would compile everything once more.
+    return np.ascontiguousarray(array if array.shape == mdp.shape else np.array(np.broadcast_to(array, mdp.shape)))
 
 
 def as_cost(mdp: FiniteMDP, cost: ArrayLike) -> Floats:
