@@ -107,6 +107,7 @@ class ActionCodec:
         self._centre = (self._high + self._low) * np.float32(0.5)
         self._half = (self._high - self._low) * np.float32(0.5)
         self._is_unit = bool((self._low == -1.0).all() and (self._high == 1.0).all())
+        self._is_centred = not self._centre.any()
         self._is_flat = len(spec.action_shape) == 1
 
     def encode(self, actions: np.ndarray) -> np.ndarray:
@@ -122,15 +123,23 @@ class ActionCodec:
             raise InputError(f"actions have {flat.shape[1]} numbers, {self.spec.env_id} takes {self.spec.action_size}")
         return flat if self._is_unit else (flat - self._centre) / self._half
 
-    def decode(self, encoded: np.ndarray) -> list[Any]:
-        """Encoded actions [n, A] -> a list of n environment actions; continuous ones are clipped to the bounds."""
+    def decode(self, encoded: np.ndarray) -> Any:
+        """Encoded actions [n, A] -> a sequence of n environment actions; continuous ones are clipped to the bounds."""
+        if self.spec.kind == "discrete":
+            return self.decode_inside(encoded)
+        return self.decode_inside(np.minimum(np.maximum(encoded, np.float32(-1.0)), np.float32(1.0)))
+
+    def decode_inside(self, encoded: np.ndarray) -> Any:
+        """As `decode`, for actions known to lie in [-1, 1], as every actor of oal gives them.
+
+        This runs once per environment step: each operation is a percent of a fast simulator's step.
+        """
         if self.spec.kind == "discrete":
             return [int(index) + self.spec.action_start for index in encoded.argmax(axis=1)]
-        clipped = np.minimum(np.maximum(encoded, -1.0), 1.0)
-        if not self._is_unit:
-            # rounding may leave the bounds by one unit in the last place, so the bounds have the last word
-            clipped = np.minimum(np.maximum(clipped * self._half + self._centre, self._low), self._high)
-        return list(clipped if self._is_flat else clipped.reshape(len(clipped), *self.spec.action_shape))
+        scaled = encoded if self._is_unit else encoded * self._half
+        if not self._is_centred:
+            scaled += self._centre
+        return scaled if self._is_flat else scaled.reshape(len(scaled), *self.spec.action_shape)
 
 
 def flattener(space: spaces.Space) -> Callable[[Any], np.ndarray] | None:
@@ -210,11 +219,12 @@ class Envs:
         self.codec = ActionCodec(self.spec)
         self._flatten = flattener(self.envs[0].observation_space)
         self._seed, self._purpose = seed, purpose
-        self.episode_returns = np.zeros(count)
-        self.episode_lengths = np.zeros(count, np.int64)
+        self._shape = (count, self.spec.observation_size)
         self.finished: list[tuple[float, int]] = []
         """(return, length) of the episodes that ended since the list was last emptied by the caller."""
-        self._valid = np.ones(count, bool)
+        # shared by all steps in which nothing ends, so nobody may write to them
+        self._always, self._never = np.ones(count, bool), np.zeros(count, bool)
+        self._always.flags.writeable = self._never.flags.writeable = False
         self.restart(0)
 
     def __len__(self) -> int:
@@ -222,38 +232,42 @@ class Envs:
 
     def restart(self, index: int) -> None:
         """Begin new episodes in all environments, seeded by `index`."""
-        self.observation = np.empty((len(self.envs), self.spec.observation_size), np.float32)
+        self.observation = np.empty(self._shape, np.float32)
         for i, env in enumerate(self.envs):
             observation, _ = env.reset(seed=integer(self._seed, self._purpose, index, i))
             self.observation[i] = observation if self._flatten is None else self._flatten(observation)
-        self.episode_returns[:] = 0.0
-        self.episode_lengths[:] = 0
+        self.episode_returns = [0.0] * len(self.envs)
+        self.episode_lengths = [0] * len(self.envs)
 
     def step(self, encoded: np.ndarray) -> Step:
-        """Take encoded actions [n, A] and restart the episodes that end."""
-        count = len(self.envs)
-        successor = np.empty((count, self.spec.observation_size), np.float32)
-        cost = np.empty(count, np.float32)
-        terminated, truncated = np.zeros(count, bool), np.zeros(count, bool)
-        for i, (env, action) in enumerate(zip(self.envs, self.codec.decode(encoded), strict=True)):
-            observation, reward, ended, cut, _ = env.step(action)
+        """Take encoded actions [n, A] (continuous ones within [-1, 1]) and restart the episodes that end."""
+        actions = self.codec.decode_inside(encoded)
+        successor = np.empty(self._shape, np.float32)
+        costs, ends = [], []
+        for i, env in enumerate(self.envs):
+            observation, reward, terminated, truncated, _ = env.step(actions[i])
             reward = float(reward)
             if not math.isfinite(reward):
                 raise InputError(f"{self.spec.env_id} gave the reward {reward} at step {self.episode_lengths[i]}")
             successor[i] = observation if self._flatten is None else self._flatten(observation)
-            cost[i] = -reward
+            costs.append(-reward)
             self.episode_returns[i] += reward
             self.episode_lengths[i] += 1
-            terminated[i], truncated[i] = ended, cut
+            if terminated or truncated:
+                ends.append((i, terminated, truncated))
+        step = Step(
+            self.observation, encoded, np.array(costs, np.float32), successor, self._never, self._never, self._always
+        )
         following = successor
-        if terminated.any() or truncated.any():
+        if ends:
             following = successor.copy()
-            for i in np.flatnonzero(terminated | truncated):
-                self.finished.append((float(self.episode_returns[i]), int(self.episode_lengths[i])))
+            step = step._replace(terminated=self._never.copy(), truncated=self._never.copy())
+            for i, terminated, truncated in ends:
+                step.terminated[i], step.truncated[i] = terminated, truncated
+                self.finished.append((self.episode_returns[i], self.episode_lengths[i]))
                 self.episode_returns[i], self.episode_lengths[i] = 0.0, 0
                 observation, _ = self.envs[i].reset()
                 following[i] = observation if self._flatten is None else self._flatten(observation)
-        step = Step(self.observation, encoded, cost, successor, terminated, truncated, self._valid)
         self.observation = following
         return step
 

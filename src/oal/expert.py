@@ -10,7 +10,7 @@ checkpoint continues exactly as the run that was never stopped, for environments
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from oal.demos import Demos
 from oal.envs import Envs, EpisodeRunner, Evaluation, episode_seeds, record_demos, uniform_actions
 from oal.errors import InputError, at_least
 from oal.nets import HostActor
-from oal.offpolicy import SACConfig, Shapes, compile_sac, init_sac
+from oal.offpolicy import DISCRETE_SAC, SACConfig, Shapes, compile_sac, init_sac
 from oal.policy import Policy
 from oal.replay import Replay
 
@@ -44,7 +44,8 @@ class ExpertConfig:
     checkpoint_every: int = 50_000
     stop_at_return: float | None = None
     """Stop early once an evaluation's mean return reaches this."""
-    sac: SACConfig = field(default_factory=SACConfig)
+    sac: SACConfig | None = None
+    """None: the paper's for continuous actions, `DISCRETE_SAC` for discrete ones; resolved when the run is prepared."""
 
     def __post_init__(self) -> None:
         at_least("steps", self.total_steps, 1)
@@ -70,6 +71,15 @@ class ExpertConfig:
         sac["hidden"] = tuple(sac["hidden"])
         return cls(**{**value, "sac": SACConfig(**sac)})
 
+    def resolved(self, kind: str) -> "ExpertConfig":
+        """Fill in what depends on the kind of actions."""
+        return self if self.sac is not None else replace(self, sac=default_sac(kind))
+
+
+def default_sac(kind: str) -> SACConfig:
+    """Return the hyper-parameters used for a kind of actions unless others are given."""
+    return SACConfig() if kind == "continuous" else DISCRETE_SAC
+
 
 @dataclass
 class Progress:
@@ -86,18 +96,18 @@ class ExpertTrainer:
     """One training run in one folder."""
 
     def __init__(self, config: ExpertConfig, folder: Path) -> None:
-        self.config = config
         self.folder = folder
         self.progress = Progress()
         self.envs = Envs(config.env_id, seed=config.seed, purpose="expert-env")
-        spec = self.envs.spec
-        self.spec = spec
+        spec = self.spec = self.envs.spec
+        config = self.config = config.resolved(spec.kind)
+        sac = self.sac = config.sac or default_sac(spec.kind)
         self.shapes = Shapes(
             "continuous" if spec.kind == "continuous" else "discrete", spec.observation_size, spec.action_size
         )
         self.runner = EpisodeRunner(config.env_id, parallel=config.evaluation_episodes)
-        self.state = init_sac(seeding.integer(config.seed, "expert-learner"), self.shapes, config.sac)
-        self.block = compile_sac(self.shapes, config.sac)
+        self.state = init_sac(seeding.integer(config.seed, "expert-learner"), self.shapes, sac)
+        self.block = compile_sac(self.shapes, sac)
         self.actor = HostActor(self.shapes.kind, self.state.actor)
         self.replay = Replay(min(config.replay_capacity, config.total_steps), spec.observation_size, spec.action_size)
         self.action_rng = seeding.generator(config.seed, "expert-actions")
@@ -131,7 +141,7 @@ class ExpertTrainer:
             learning = progress.step >= max(config.warmup, 1)
             if learning:
                 # the compiled block runs while the simulator collects the next steps with the actor before it
-                rows = self.replay.sample(self.replay_rng, config.block, config.sac.batch_size)
+                rows = self.replay.sample(self.replay_rng, config.block, self.sac.batch_size)
                 self.state, metrics = self.block(self.state, rows, None)
             before = progress.step
             self._collect(steps)
@@ -273,7 +283,7 @@ def prepare(config: ExpertConfig, folder: str | Path, *, resume: bool = False) -
         raise InputError(f"{folder} holds a run already: add --resume to continue it, or choose another folder")
     trainer = ExpertTrainer(config, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    files.write_json(config_path, {"expert": asdict(config), "environment": trainer.spec.to_json()})
+    files.write_json(config_path, {"expert": asdict(trainer.config), "environment": trainer.spec.to_json()})
     if resume and trainer.checkpoint_path.exists():
         trainer.resume()
     return trainer
@@ -289,7 +299,7 @@ def command(config: ExpertConfig) -> str:
     parts = ["oal expert", config.env_id, f"--steps {config.total_steps}", f"--seed {config.seed}"]
     if config.stop_at_return is not None:
         parts.append(f"--stop-at-return {config.stop_at_return:g}")
-    if config.sac.batch_size != SACConfig.batch_size:
+    if config.sac is not None and config.sac.batch_size != SACConfig.batch_size:
         parts.append(f"--batch-size {config.sac.batch_size}")
     return " ".join(parts)
 

@@ -1,5 +1,6 @@
 """`oal expert`: train an expert on an environment's own reward and record its trajectories."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -13,7 +14,7 @@ def expert(
     episodes: int = typer.Option(25, help="Trajectories to record at the end."),
     resume: bool = typer.Option(False, "--resume", help="Continue the run in the folder from its last checkpoint."),
     stop_at_return: float | None = typer.Option(None, help="Stop early once an evaluation reaches this mean return."),
-    batch_size: int = typer.Option(256, help="Transitions per update."),
+    batch_size: int | None = typer.Option(None, help="Transitions per update; default 256."),
     checkpoint_every: int = typer.Option(50_000, help="Steps between checkpoints."),
     threads: int = typer.Option(1, help="Threads of computation."),
     quiet: bool = typer.Option(False, "--quiet", help="No progress bar."),
@@ -25,7 +26,7 @@ def expert(
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     from oal import expert as experts
-    from oal.offpolicy import SACConfig
+    from oal.envs import describe, make
 
     folder = out if out is not None else Path("runs") / f"expert-{env.replace('/', '_')}"
     config = experts.ExpertConfig(
@@ -34,8 +35,10 @@ def expert(
         seed=seed,
         stop_at_return=stop_at_return,
         checkpoint_every=checkpoint_every,
-        sac=SACConfig(batch_size=batch_size),
     )
+    if batch_size is not None:
+        kind = describe(make(env)).kind
+        config = replace(config, sac=replace(experts.default_sac(kind), batch_size=batch_size))
     trainer = experts.prepare(config, folder, resume=resume)
     columns = (
         TextColumn("{task.description}"),
