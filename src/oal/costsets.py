@@ -42,7 +42,8 @@ class CostSet:
             raise InputError(
                 f"features must lie in [-1, 1]: scale them (their largest entry is {np.abs(features).max():g})"
             )
-        object.__setattr__(self, "features", np.ascontiguousarray(features))
+        # A copy, not a view: read-only features are another type to Numba, which would compile the learner again.
+        object.__setattr__(self, "features", np.array(features, order="C"))
 
     @property
     def phi(self) -> Array:

@@ -175,7 +175,8 @@ class Trajectories:
                 raise InputError(f"{name} of the trajectories have the shape {values.shape}: it must be [N, H], N >= 1")
             if not np.issubdtype(values.dtype, np.integer):
                 raise InputError(f"{name} of the trajectories are {values.dtype}: they must be whole numbers")
-            object.__setattr__(self, name, np.ascontiguousarray(values, dtype=np.int64))
+            # A copy: arrays of a file are read-only, which Numba takes for another type and compiles for again.
+            object.__setattr__(self, name, np.array(values, dtype=np.int64, order="C"))
         if self.states.shape != self.actions.shape:
             raise InputError(f"states {self.states.shape} and actions {self.actions.shape} must have the same shape")
 
