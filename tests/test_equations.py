@@ -53,7 +53,7 @@ def test_occupancy_of_an_incomplete_model_loses_the_rest(rng):
     assert (d <= whole + 1e-15).all()
 
 
-# Section 3: mirror steps against a numerical argmin --------------------------------------------------------------------
+# Section 3: mirror steps against a numerical argmin -----------------------------------------------------------------
 
 
 def least_over_simplex(objective, d):
@@ -163,7 +163,7 @@ def test_cost_gradient_is_the_derivative_of_the_gap(rng):
         assert gradient[index] == pytest.approx(gap(c + nudge) - gap(c - nudge), abs=1e-13)
 
 
-# Section 3.2: Algorithm 2 ----------------------------------------------------------------------------------------------
+# Section 3.2: Algorithm 2 --------------------------------------------------------------------------------------------
 
 
 def test_empirical_model_is_the_share_of_visits():
@@ -217,19 +217,19 @@ def test_the_theorems_bonus_makes_values_optimistic(rng):
 
 
 def test_bonus_formula_by_hand():
-    # delta' = 0.3 / 3 = 0.1;  3 H^2 S A K / delta' = 3 * 4 * 3 * 2 * 100 / 0.1 = 72,000;  log 72,000 = 11.184421397998...
+    # delta' = 0.3 / 3 = 0.1;  3 H^2 S A K / delta' = 3 * 4 * 3 * 2 * 100 / 0.1 = 72,000;  its log is 11.18442139...
     log = 11.184421397998193
     assert equations.bonus_logarithm(SHAPE, 100, 0.3) == pytest.approx(log, rel=1e-14)
-    # 4 H^2 S = 48;  sqrt(48 * 11.1844...) = 23.169963503..., halved by four visits, the same for none and for one.
+    # 4 H^2 S = 48;  sqrt(48 * 11.1844...) = 23.170071797..., halved by four visits, the same for none and for one.
     got = equations.bonus(np.array([0.0, 1.0, 4.0]), SHAPE, 100, 0.3)
-    np.testing.assert_allclose(got, [23.16996350301, 23.16996350301, 11.584981751505], rtol=1e-12)
+    np.testing.assert_allclose(got, [23.17007179755629, 23.17007179755629, 11.585035898778145], rtol=1e-12)
 
 
 def test_bernstein_bonus_formula_by_hand():
-    # L = 11.1844...;  variance 0.5, n = 4: sqrt(2 * 0.5 * L / 4) + 7 * 2 * L / 12 = 1.672155600... + 13.048491630...
+    # L = 11.1844...;  variance 0.5, n = 4: sqrt(2 * 0.5 * L / 4) + 7 * 2 * L / 12 = 1.672155898... + 13.048491630...
     got = equations.bernstein_bonus(np.array([4.0, 0.0]), np.array([0.5, 0.0]), SHAPE, 100, 0.3)
     L = 11.184421397998193
-    np.testing.assert_allclose(got, [1.6721558956645 + 13.048491630997892, 14 * L / 3], rtol=1e-12)
+    np.testing.assert_allclose(got, [1.6721558986827598 + 13.048491630997892, 14 * L / 3], rtol=1e-12)
 
 
 def test_step_sizes_by_hand():
