@@ -399,6 +399,33 @@ def count_trajectory(slots, rules, states, actions):
 
 
 @jit
+def add_demonstrations(slots, rules, states, actions, first, learn_model):
+    """Add the experts' trajectories from number `first` on to d_hat^E (and to the model); return how far there was room."""
+    for i in range(first, len(states)):
+        if room_for_an_episode(slots, rules) != GOES_ON:
+            return i
+        for h in range(rules.horizon):
+            place = activate(slots, rules, h, states[i, h])
+            slots.expert[slots.base[h] + place, actions[i, h]] += 1.0 / len(states)
+        if learn_model:
+            count_trajectory(slots, rules, states[i], actions[i])
+    return len(states)
+
+
+@jit
+def clone_experts(slots, rules, smoothing):
+    """Start the policy from behavioural cloning where the experts were seen."""
+    for h in range(rules.horizon):
+        for slot in range(slots.base[h], slots.base[h] + slots.count[h]):
+            seen = slots.expert[slot].sum()
+            if seen > 0.0:
+                for a in range(rules.n_actions):
+                    probability = (1.0 - smoothing) * slots.expert[slot, a] / seen + smoothing / rules.n_actions
+                    slots.policy[slot, a] = probability
+                    slots.logits[slot, a] = math.log(probability) if probability > 0.0 else -np.inf
+
+
+@jit
 def action_probabilities(slots, rules, h, s, out):
     """Write pi_h(. | s) into `out`; states never visited are uniform."""
     place = find(slots.place_keys, slots.place_values, slots.hashing, h * rules.n_states + s)

@@ -252,11 +252,12 @@ class TabularOAL:
             edges = 4 * len(self._truth.successors) + 2 * len(self._truth.indptr)
             self._reserve(rows, edges)
             kernels.install_model(self._slots, rules, self._truth, reached)
-        for states, actions in zip(self.demos.states, self.demos.actions, strict=True):
+        done = 0
+        while done < len(self.demos):
             self._make_room()
-            _add_demonstration(self._slots, rules, states, actions, 1.0 / len(self.demos))
-            if self.settings.expert_model:
-                kernels.count_trajectory(self._slots, rules, states, actions)
+            done = kernels.add_demonstrations(
+                self._slots, rules, self.demos.states, self.demos.actions, done, self.settings.expert_model
+            )
         if rules.initial_known:
             support = np.flatnonzero(self._truth.initial)
             self._reserve(len(support) + int(self._slots.count.max()), 0)
@@ -265,7 +266,7 @@ class TabularOAL:
                 self._slots.start_weight[place] = self._truth.initial[s]
             self._slots.start_total[0] = 1.0
         if self.settings.policy_start == "bc":
-            _clone(self._slots, rules, self.settings.bc_smoothing)
+            kernels.clone_experts(self._slots, rules, float(self.settings.bc_smoothing))
         if rules.cost_set != kernels.BOX:
             start = self.cost_set.start() if initial_cost is None else self.cost_set.check(initial_cost)
             self._weights = start.copy()
@@ -754,27 +755,9 @@ def _check_slots(slots: kernels.Slots, fresh: kernels.Slots, rules: kernels.Rule
         and places == len(slots.place_values)
         and places & (places - 1) == 0
         and (slots.hashing[1] == 0 or (slots.place_keys < 0).any())
-        and 0 <= slots.place_values.min()
+        and slots.place_values.min() >= 0
         and slots.place_values.max() <= slots.count.max()
         and slots.hashing[1] < 64
     )
     if not sound:
         raise ValueError("its tables of visited states contradict each other")
-
-
-def _add_demonstration(slots: kernels.Slots, rules: kernels.Rules, states: Any, actions: Any, weight: float) -> None:
-    for h, (s, a) in enumerate(zip(states, actions, strict=True)):
-        place = kernels.activate(slots, rules, h, int(s))
-        slots.expert[slots.base[h] + place, a] += weight
-
-
-def _clone(slots: kernels.Slots, rules: kernels.Rules, smoothing: float) -> None:
-    """Start the policy from behavioural cloning where the experts were seen."""
-    for h in range(rules.horizon):
-        for slot in range(slots.base[h], slots.base[h] + slots.count[h]):
-            seen = slots.expert[slot].sum()
-            if seen > 0:
-                policy = (1 - smoothing) * slots.expert[slot] / seen + smoothing / rules.n_actions
-                slots.policy[slot] = policy
-                with np.errstate(divide="ignore"):
-                    slots.logits[slot] = np.log(policy)

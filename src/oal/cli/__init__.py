@@ -5,8 +5,9 @@ import sys
 import typer
 
 from oal import __version__
-from oal.cli import demos
+from oal.cli import demos, tabular
 from oal.cli.expert import expert
+from oal.cli.figure import figure
 from oal.errors import InputError
 
 app = typer.Typer(
@@ -31,6 +32,8 @@ def _root(
 ) -> None: ...
 
 
+app.command()(figure)
+app.add_typer(tabular.app, name="tabular")
 app.command()(expert)
 app.add_typer(demos.app, name="demos")
 

@@ -1,0 +1,44 @@
+"""`oal figure`: the paper's figures, from nothing to data, picture and decided claims."""
+
+from pathlib import Path
+
+import typer
+
+
+def figure(
+    name: str = typer.Argument(..., help="exploration, noise or bc."),
+    out: Path = typer.Option(
+        None, help="Folder for data (CSV), pictures (PNG, SVG) and configuration; figures/NAME if not given."
+    ),
+    seeds: int | None = typer.Option(None, help="Number of seeds; the paper's if not given."),
+    episodes: int | None = typer.Option(None, help="Number of episodes (K); the paper's 10,000 if not given."),
+    bonus_scale: float | None = typer.Option(None, help="Multiplies the theorem's bonus."),
+    quick: bool = typer.Option(False, "--quick", help="A small version, in seconds."),
+    threads: int | None = typer.Option(None, help="Parallel runs; all cores if not given."),
+) -> None:
+    """Draw a figure of the paper at its full scale, and decide the paper's claims by confidence intervals.
+
+    exploration: regret over the number of demonstrations, with and without bonus and expert model (chain, 400 seeds).
+
+    noise: regret over the chain's alpha, the same four variants.
+
+    bc: behavioural cloning against OAL started from it (spawn).
+    """
+    from oal import figures
+    from oal.cli.tabular import given
+    from oal.console import table
+    from oal.errors import choice
+
+    draw = figures.FIGURES[choice("figure", name, figures.FIGURES)]
+    options = (figures.QUICK[name] if quick else {}) | given(seeds=seeds, episodes=episodes, bonus_scale=bonus_scale)
+    folder = out or Path("figures") / name
+    claims = draw(folder, threads=threads, **options)
+    table(
+        f"{name}: the paper's claims (a negative difference speaks for the claim)",
+        ["claim", "where", "difference", "95 % interval", "verdict"],
+        [
+            [c.claim, c.where, c.difference.mean, f"{c.difference.low:.3f} to {c.difference.high:.3f}", c.verdict]
+            for c in claims
+        ],
+    )
+    typer.echo(f"Data, pictures and configuration: {folder}")

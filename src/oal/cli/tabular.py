@@ -1,0 +1,263 @@
+"""`oal tabular`: learn in finite MDPs, compare with the prior algorithms."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import typer
+
+app = typer.Typer(
+    help="Finite MDPs: Algorithm 2 with its exact regret, and the algorithms before it.", no_args_is_help=True
+)
+
+ENVIRONMENTS = """ENV is a family or a Gymnasium toy-text environment:
+
+chain[:ALPHA] | spawn[:STATES] | garnet[:STATES[:ACTIONS]] | gridworld[:SIZE] | FrozenLake-v1 | CliffWalking-v1 | Taxi-v4
+
+"""
+
+
+def environment(name: str, horizon: int | None) -> Any:
+    """Make the MDP that a name of the command line stands for."""
+    from oal import mdp
+    from oal.errors import InputError
+
+    family, *rest = name.split(":")
+    families = {
+        "chain": (lambda h, alpha=0.1: mdp.chain(h or 32, alpha), float),
+        "spawn": (lambda h, states=50: mdp.spawn(states, h or 3), int),
+        "garnet": (lambda h, states=20, actions=3: mdp.garnet(states, actions, h or 10), int),
+        "gridworld": (lambda h, size=5: mdp.gridworld(size, h), int),
+    }
+    if family not in families:
+        if "-v" not in family or rest:
+            raise InputError(
+                f"environment '{name}' is unknown: name {', '.join(families)} or a toy-text id like FrozenLake-v1"
+            )
+        return mdp.from_gymnasium(family, horizon or 20)
+    make, number = families[family]
+    try:
+        numbers = [number(word) for word in rest]
+        return make(horizon, *numbers)
+    except (ValueError, TypeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"environment '{name}': after the colon come {number.__name__} numbers, see oal tabular learn --help"
+        ) from None
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """Keep the options that were given on the command line; the preset decides the others."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+@app.command(
+    help=f"""Learn from an expert's demonstrations and measure the AL regret exactly.
+
+{ENVIRONMENTS}Example: oal tabular learn FrozenLake-v1 --demos 50 --episodes 5000 --seeds 8"""
+)
+def learn(
+    env: str = typer.Argument(..., help="A family or a toy-text environment, see above."),
+    demos: int = typer.Option(50, help="Number of expert trajectories (N)."),
+    episodes: int = typer.Option(5000, help="Number of episodes (K)."),
+    seeds: int = typer.Option(4, help="Number of independent runs."),
+    seed: int = typer.Option(0, help="The first seed."),
+    horizon: int | None = typer.Option(None, help="Steps of an episode (H); each family has its own default."),
+    cost_set: str = typer.Option("box", help="Costs to match the expert on: box, l2 or simplex (linear in the state)."),
+    preset: str = typer.Option("default", help="default, or paper: Algorithm 2 as published."),
+    known_model: bool = typer.Option(False, "--known-model", help="Algorithm 1 with the exact transition model."),
+    samples_only: bool = typer.Option(
+        False, "--samples-only", help="Learn without reading a transition table; the regret is estimated."
+    ),
+    bonus: str | None = typer.Option(None, help="hoeffding or bernstein."),
+    bonus_scale: float | None = typer.Option(None, help="Multiplies the theorem's bonus; 0 switches exploration off."),
+    policy_step_scale: float | None = typer.Option(None, help="Multiplies the theorem's policy step."),
+    cost_step_scale: float | None = typer.Option(None, help="Multiplies the theorem's cost step."),
+    anytime: bool | None = typer.Option(None, "--anytime/--planned", help="Step sizes that need not know K."),
+    pooled: bool | None = typer.Option(
+        None, "--pooled/--per-step", help="One model for all steps (stationary dynamics)."
+    ),
+    expert_model: bool | None = typer.Option(
+        None, "--expert-model/--no-expert-model", help="Start the model from the demonstrations."
+    ),
+    policy_start: str | None = typer.Option(None, help="uniform or bc."),
+    initial_cost: float | None = typer.Option(None, help="The first cost of the box, in [0, 1]."),
+    threads: int | None = typer.Option(None, help="Parallel runs; all cores if not given."),
+    out: Path | None = typer.Option(None, help="Folder for curves (CSV), a picture and the configuration."),
+    as_json: bool = typer.Option(False, "--json", help="Print the summary as JSON."),
+) -> None:
+    from oal import mdp, regret, seeding
+    from oal.console import progress, table
+    from oal.errors import InputError, at_least
+    from oal.stats import mean_interval
+    from oal.tabular import Sampler, TabularOAL, behavioural_cloning, learn_seeds
+
+    at_least("--demos", demos, 1)
+    at_least("--episodes", episodes, 1)
+    at_least("--seeds", seeds, 1)
+    problem = environment(env, horizon)
+    if samples_only and "-v" not in env:
+        raise InputError(f"--samples-only is for Gymnasium environments, and {env} is a table: leave it out")
+    expert = mdp.expert_policy(problem)
+    settings = given(
+        bonus=bonus,
+        bonus_scale=bonus_scale,
+        policy_step_scale=policy_step_scale,
+        cost_step_scale=cost_step_scale,
+        anytime=anytime,
+        pooled=pooled,
+        expert_model=expert_model,
+        policy_start=policy_start,
+        initial_cost=initial_cost,
+    )
+
+    def make(one: int) -> TabularOAL:
+        trajectories = mdp.sample(problem, expert, demos, rng=seeding.generator(one, "demonstrations", demos))
+        return TabularOAL(
+            Sampler(env, problem.horizon, max_episode_steps=problem.horizon + 1) if samples_only else problem,
+            trajectories,
+            cost_set=cost_set,
+            preset=preset,
+            model="known" if known_model else "estimated",
+            seed=one,
+            **settings,
+        )
+
+    def measure(learner: TabularOAL) -> dict[str, Any]:
+        box = learner.cost_set
+        d_expert = mdp.occupancy(problem, expert)
+        gap = lambda policy: box.support(box.coordinates(mdp.occupancy(problem, policy) - d_expert))  # noqa: E731
+        cloned = behavioural_cloning(learner.demos, problem.shape)
+        result = {
+            "seed": learner.seed,
+            "gap_last": gap(learner.policy),
+            "gap_average": gap(learner.average_policy),
+            "gap_bc": gap(cloned),
+            "visited": learner.visited,
+        }
+        if samples_only:
+            rng = seeding.generator(learner.seed, "regret estimate")
+            e = regret.estimate(learner.cost_set, learner.trajectories, learner.demos, rng=rng)
+            return result | {
+                "regret_per_episode": e.regret / episodes,
+                "low": e.low / episodes,
+                "high": e.high / episodes,
+            }
+        return result | {"regret_per_episode": learner.regret[-1] / episodes, "curve": learner.regret}
+
+    with progress(f"{problem.name}: runs", seeds) as advance:
+        results = learn_seeds(make, range(seed, seed + seeds), episodes, threads=threads, each=measure, advance=advance)
+    names = {
+        "regret_per_episode": "AL regret per episode" + (" (estimated)" if samples_only else ""),
+        "gap_last": "gap of the last policy",
+        "gap_average": "gap of the average policy",
+        "gap_bc": "gap of behavioural cloning",
+    }
+    summary = {name: mean_interval([result[name] for result in results]) for name in names}
+    curves = [result.pop("curve") for result in results if "curve" in result]
+    if out is not None:
+        _write(
+            out,
+            problem.name,
+            results,
+            curves,
+            problem.shape,
+            demos,
+            {"env": env, "cost_set": cost_set, "preset": preset} | settings,
+        )
+    if as_json:
+        document = {
+            "env": problem.name,
+            "cost_set": cost_set,
+            "preset": preset,
+            "demonstrations": demos,
+            "episodes": episodes,
+            "summary": {
+                name: {"mean": m.mean, "half_width_95": None if m.n == 1 else m.half_width}
+                for name, m in summary.items()
+            },
+            "runs": results,
+        }
+        typer.echo(json.dumps(document, indent=2))
+        return
+    table(
+        f"{problem.name}: H={problem.horizon}, S={problem.n_states}, A={problem.n_actions}, {cost_set} costs, N={demos}, K={episodes:,}",
+        ["", "mean", "± 95 %", "seeds"],
+        [[names[name], m.mean, m.half_width, m.n] for name, m in summary.items()],
+    )
+    typer.echo("A gap is the worst difference in value to the true expert over the cost set; 0 is perfect.")
+    if out is not None:
+        typer.echo(f"Curves and picture: {out}")
+
+
+def _write(
+    out: Path, name: str, results: list[Any], curves: list[Any], shape: Any, demos: int, config: dict[str, Any]
+) -> None:
+    import numpy as np
+
+    from oal import files, plots, regret
+    from oal.figures import write_csv
+    from oal.provenance import provenance
+
+    write_csv(out / "runs.csv", results)
+    files.write_json(out / "config.json", config | provenance())
+    if not curves:
+        return
+    k = np.unique(np.geomspace(1, len(curves[0]), 200).astype(int))
+    rows = [
+        {"seed": r["seed"], "episode": int(i), "regret": float(c[i - 1])}
+        for r, c in zip(results, curves, strict=True)
+        for i in k
+    ]
+    write_csv(out / "regret.csv", rows)
+    with plots.picture(out / "regret") as axes:
+        for curve in curves:
+            axes.plot(k, curve[k - 1], lw=1, alpha=0.5, color=plots.COLOURS[0])
+        axes.plot(k, np.mean(curves, axis=0)[k - 1], lw=2, color=plots.COLOURS[0], label="mean over seeds")
+        axes.plot(
+            k,
+            regret.bound(shape, len(curves[0]), demos)[k - 1],
+            ls="--",
+            color="0.5",
+            label="theorem's bound (constants 1)",
+        )
+        axes.set(xscale="log", yscale="log", xlabel="episode", ylabel="AL regret", title=name)
+        axes.legend()
+
+
+@app.command(
+    help=f"""Compare OAL with the algorithms before it: gap, MDPs solved, episodes sampled.
+
+{ENVIRONMENTS}"""
+)
+def compare(
+    env: str = typer.Argument(..., help="A family or a toy-text environment, see above."),
+    demos: int = typer.Option(50, help="Number of expert trajectories (N)."),
+    episodes: int = typer.Option(5000, help="Number of episodes for OAL (K)."),
+    iterations: int = typer.Option(100, help="Iterations of the algorithms that solve an MDP in each."),
+    cost_set: str = typer.Option("l2", help="l2 or simplex (linear in the state), or box."),
+    horizon: int | None = typer.Option(None, help="Steps of an episode (H)."),
+    seed: int = typer.Option(0, help="Seed of demonstrations and learners."),
+    as_json: bool = typer.Option(False, "--json", help="Print the rows as JSON."),
+) -> None:
+    from oal import mdp, prior, seeding
+    from oal.console import table
+    from oal.costsets import CostSet
+    from oal.errors import at_least
+
+    at_least("--demos", demos, 1)
+    problem = environment(env, horizon)
+    trajectories = mdp.sample(
+        problem, mdp.expert_policy(problem), demos, rng=seeding.generator(seed, "demonstrations", demos)
+    )
+    rows = prior.compare(
+        problem, trajectories, CostSet(cost_set, problem.shape), iterations=iterations, episodes=episodes, seed=seed
+    )
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    columns = list(rows[0])
+    table(
+        f"{problem.name}, {cost_set} costs, N={demos}", columns, [[row[column] for column in columns] for row in rows]
+    )

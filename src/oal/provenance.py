@@ -1,0 +1,43 @@
+"""Where a result came from: the command, the commit and the versions, to stand beside every figure."""
+
+import platform
+import shlex
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from oal import __version__
+
+PACKAGES = ("numpy", "numba", "scipy", "jax", "gymnasium", "mujoco")
+
+
+def commit() -> str | None:
+    """Return the commit of the source tree oal runs from (with `+changes`), or None for an installed package."""
+    try:
+        run = lambda *words: subprocess.run(  # noqa: E731
+            ["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10, check=True
+        ).stdout.strip()
+        top = Path(run("rev-parse", "--show-toplevel"))
+        if not (top / "src" / "oal").is_dir():
+            return None
+        changed = run("status", "--porcelain", "--untracked-files=no", "--", "src")
+        return run("rev-parse", "--short=12", "HEAD") + ("+changes" if changed else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def provenance() -> dict[str, Any]:
+    """Return what to write beside a result. The command is given without the folder it was found in."""
+    versions = {"python": platform.python_version(), "oal": __version__}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return {
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "commit": commit(),
+        "versions": versions,
+    }
