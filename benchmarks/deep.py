@@ -35,6 +35,9 @@ def _timed_raw(env_id: str, steps: int) -> float:
     """Steps per second of gymnasium.make(env_id) in a bare loop."""
     import gymnasium as gym
 
+    from oal import envs
+
+    envs.make(env_id).close()  # from now on MuJoCo's warnings do not go to a log file
     env = gym.make(env_id)
     env.action_space.seed(0)
     actions = [env.action_space.sample() for _ in range(256)]

@@ -359,7 +359,7 @@ def test_a_video_shows_the_whole_episode(tmp_path: Any) -> None:
 
     path = tmp_path / "episode.gif"
     total = envs.record_video(
-        "CartPole-v1", lambda o: np.eye(2, dtype=np.float32)[np.zeros(len(o), int)], path, every=2
+        "CartPole-v1", lambda o: np.eye(2, dtype=np.float32)[np.zeros(len(o), int)], path, frames=250
     )
     with Image.open(path) as picture:
         assert getattr(picture, "n_frames", 1) == pytest.approx(total / 2, abs=1.5)

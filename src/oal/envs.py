@@ -149,14 +149,22 @@ def flattener(space: spaces.Space) -> Callable[[Any], np.ndarray] | None:
     return lambda observation: np.asarray(spaces.flatten(space, observation), np.float32)
 
 
-def make(source: EnvSource, *, horizon: int | None = None, render_mode: str | None = None) -> gym.Env:
-    """Make an environment from its id or from a function; a name Gymnasium does not know is an InputError."""
+def make(
+    source: EnvSource, *, horizon: int | None = None, render_mode: str | None = None, picture_size: int = 240
+) -> gym.Env:
+    """Make an environment from its id or from a function; a name Gymnasium does not know is an InputError.
+
+    With a render mode, MuJoCo's pictures are `picture_size` pixels wide and high (drawn by the processor, size costs).
+    """
     try:
         if not isinstance(source, str):
             env = source()
         else:
-            _warn_through_python(source)
             extra: dict[str, Any] = {} if horizon is None else {"max_episode_steps": horizon}
+            if _is_mujoco(source):
+                _warn_through_python()
+                if render_mode is not None:
+                    extra |= {"width": picture_size, "height": picture_size}
             env = gym.make(source, disable_env_checker=True, render_mode=render_mode, **extra)
     except gym.error.DependencyNotInstalled as error:
         raise InputError(f"environment {source}: {error}") from None
@@ -169,14 +177,16 @@ def make(source: EnvSource, *, horizon: int | None = None, render_mode: str | No
     return env
 
 
-def _warn_through_python(env_id: str) -> None:
+def _is_mujoco(env_id: str) -> bool:
+    registered = gym.registry.get(env_id)
+    return registered is not None and str(registered.entry_point).startswith("gymnasium.envs.mujoco")
+
+
+def _warn_through_python() -> None:
     """Send MuJoCo's warnings to Python's: by itself it writes a log file into whatever folder the user is in.
 
     A model file's deprecated attribute is Gymnasium's affair and no news to the user.
     """
-    registered = gym.registry.get(env_id)
-    if registered is None or not str(registered.entry_point).startswith("gymnasium.envs.mujoco"):
-        return
     mujoco: Any = importlib.import_module("mujoco")
     mujoco.set_mju_user_warning(
         lambda message: None if "deprecated" in message else warnings.warn(f"MuJoCo: {message}", stacklevel=2)
@@ -662,33 +672,44 @@ def record_demos(
 
 
 def record_video(
-    source: str, act: Act, path: str | os.PathLike[str], *, seed: int = 0, horizon: int | None = None, every: int = 2
+    source: EnvSource,
+    act: Act,
+    path: str | os.PathLike[str],
+    *,
+    seed: int = 0,
+    horizon: int | None = None,
+    frames: int = 200,
+    picture_size: int = 240,
 ) -> float:
-    """Film one episode as .gif or .mp4, keeping every n-th frame; return the episode's return."""
+    """Film one episode as .gif or .mp4 in at most about `frames` pictures; return the episode's return.
+
+    An environment made by a function must have been made with render mode rgb_array.
+    """
     path = Path(path)
     if path.suffix not in (".gif", ".mp4"):
         raise InputError(f"{path}: a video is a .gif or an .mp4 file")
-    at_least("every", every, 1)
+    at_least("frames", frames, 1)
     if "MUJOCO_GL" not in os.environ and not os.environ.get("DISPLAY"):
         os.environ["MUJOCO_GL"] = "egl"  # without a screen MuJoCo draws off-screen only if told how
-    env = make(source, horizon=horizon, render_mode="rgb_array")
+    env = make(source, horizon=horizon, render_mode="rgb_array", picture_size=picture_size)
     try:
         spec = describe(env, horizon=horizon)
         codec, flatten = ActionCodec(spec), flattener(env.observation_space)
         observation, _ = env.reset(seed=integer(seed, "video"))
-        frames: list[np.ndarray] = []
+        every = math.ceil(spec.horizon / frames)
+        pictures: list[np.ndarray] = []
         total, step, done = 0.0, 0, False
         while not done:
             if step % every == 0:
-                frames.append(_frame(env, spec))
+                pictures.append(_frame(env, spec))
             flat = np.asarray(observation if flatten is None else flatten(observation), np.float32)
             observation, reward, terminated, truncated, _ = env.step(codec.decode(act(flat[None]))[0])
             total += float(reward)
             step += 1
             done = terminated or truncated
-        frames.append(_frame(env, spec))
+        pictures.append(_frame(env, spec))
         fps = max(1.0, float(env.metadata.get("render_fps") or 30) / every)
-        _write_video(path, frames, fps)
+        _write_video(path, pictures, fps)
         return total
     finally:
         env.close()
