@@ -6,6 +6,7 @@ import typer
 
 from oal import __version__
 from oal.cli import demos, tabular
+from oal.cli.demo import demo
 from oal.cli.expert import expert
 from oal.cli.figure import figure
 from oal.errors import InputError
@@ -32,6 +33,7 @@ def _root(
 ) -> None: ...
 
 
+app.command()(demo)
 app.command()(figure)
 app.add_typer(tabular.app, name="tabular")
 app.command()(expert)

@@ -23,6 +23,7 @@ def expert(
     from oal import runtime
 
     runtime.set_threads(threads)
+    runtime.keep_compiled_programs()
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     from oal import expert as experts

@@ -1,0 +1,199 @@
+"""Benchmarks of the tabular part: Algorithm 2's kernel against a vectorised NumPy version and against rlberry's UCBVI.
+
+Every function returns plain dicts. What is compared runs in turn, in one run, repeated; ratios come with their spread.
+"""
+
+import os
+import subprocess
+import time
+from typing import Any
+
+import numpy as np
+from common import install, ratios, spread
+
+from oal import equations, mdp, seeding
+from oal.tabular import Settings, TabularOAL, settings_for
+
+SCALE = 0.005
+
+
+class VectorisedOAL:
+    """Algorithm 2 as one would write it in NumPy: dense arrays, a loop over steps, everything else vectorised."""
+
+    def __init__(self, problem: mdp.FiniteMDP, demos: mdp.Trajectories, settings: Settings, episodes: int, seed: int):
+        self.problem, self.settings, self.rng = problem, settings, np.random.default_rng(seed)
+        self.p, self.shape = problem.table(), problem.shape
+        H, S, A = self.shape
+        self.cumulative = self.p.cumsum(-1)
+        self.counts, self.n, self.starts = np.zeros((H, S, A, S)), np.zeros(self.shape), np.zeros(S)
+        self.logits, self.pi, self.c = np.zeros(self.shape), np.full(self.shape, 1 / A), np.zeros(self.shape)
+        self.d_hat = demos.occupancy(self.shape)
+        self.d_expert = mdp.occupancy(problem, mdp.expert_policy(problem))
+        self.total = np.zeros(self.shape)
+        self.t_pi = equations.policy_step_size(self.shape, episodes)
+        self.t_c = equations.box_step_size(self.shape, episodes)
+        self.b = settings.bonus_scale * float(equations.bonus(np.ones(1), self.shape, episodes, settings.delta)[0])
+        self.regret = np.zeros(episodes)
+
+    def learn(self, episodes: int) -> None:
+        H, S, _ = self.shape
+        states, actions = np.zeros(H, dtype=int), np.zeros(H, dtype=int)
+        Q = np.zeros(self.shape)
+        for k in range(1, episodes + 1):
+            u = self.rng.random((H, 2))
+            s = int(np.searchsorted(np.cumsum(self.problem.initial), self.rng.random(), side="right"))
+            cumulative_pi = self.pi.cumsum(-1)
+            for h in range(H):
+                a = int(np.searchsorted(cumulative_pi[h, s], u[h, 0] * cumulative_pi[h, s, -1], side="right"))
+                states[h], actions[h] = s, a
+                s = min(int(np.searchsorted(self.cumulative[h, s, a], u[h, 1], side="right")), S - 1)
+            self.total += equations.occupancy(self.p, self.pi, self.problem.initial)
+            self.regret[k - 1] = np.maximum(self.total - k * self.d_expert, 0).sum()
+            inverse = 1 / np.maximum(self.n, 1)
+            p_bar = self.counts * inverse[..., None]
+            d = equations.occupancy(p_bar, self.pi, self.starts / max(self.starts.sum(), 1))
+            base = self.c - self.b * np.sqrt(inverse)
+            after = np.zeros(S)
+            for h in reversed(range(H)):
+                Q[h] = np.maximum(base[h] + p_bar[h] @ after, 0)
+                after = (Q[h] * self.pi[h]).sum(-1)
+            self.logits -= self.t_pi * Q
+            self.logits -= self.logits.max(-1, keepdims=True)
+            self.pi = np.exp(self.logits)
+            self.pi /= self.pi.sum(-1, keepdims=True)
+            self.c = np.clip(self.c + self.t_c * (d - self.d_hat), 0, 1)
+            steps = np.arange(H)
+            self.n[steps, states, actions] += 1
+            self.counts[steps[:-1], states[:-1], actions[:-1], states[1:]] += 1
+            self.starts[states[0]] += 1
+
+
+def _chain() -> tuple[mdp.FiniteMDP, mdp.Trajectories]:
+    problem = mdp.chain(32, 0.1)
+    return problem, mdp.sample(problem, mdp.expert_policy(problem), 100, rng=seeding.generator(0, "demonstrations"))
+
+
+def kernel_against_numpy(
+    *, repeats: int = 5, episodes: int = 50_000, numpy_episodes: int = 300
+) -> list[dict[str, Any]]:
+    """Episodes per second on the chain (H=32, S=A=2, exact regret on), one seed on one core."""
+    problem, demos = _chain()
+    TabularOAL(problem, demos, preset="paper", bonus_scale=SCALE).learn(10)
+    ours, theirs = [], []
+    for repeat in range(repeats):
+        learner = TabularOAL(problem, demos, preset="paper", bonus_scale=SCALE, seed=repeat)
+        start = time.perf_counter()
+        learner.learn(episodes)
+        ours.append(episodes / (time.perf_counter() - start))
+        plain = VectorisedOAL(problem, demos, settings_for("paper", bonus_scale=SCALE), numpy_episodes, repeat)
+        start = time.perf_counter()
+        plain.learn(numpy_episodes)
+        theirs.append(numpy_episodes / (time.perf_counter() - start))
+    return [
+        {
+            "name": "Algorithm 2 on the chain (H=32, S=A=2, exact regret), one core, against vectorised NumPy",
+            "unit": "episodes/s",
+            "oal": spread(ours),
+            "numpy": spread(theirs),
+            "ratio": ratios(ours, theirs),
+            "aim": 50.0,
+            "repeats": repeats,
+        }
+    ]
+
+
+RLBERRY = """
+import sys, time, numpy as np
+from rlberry_scool.agents import UCBVIAgent
+from rlberry_scool.envs.finite import FiniteMDP
+H, alpha, episodes = 32, 0.1, int(sys.argv[1])
+P = np.zeros((2, 2, 2)); P[0, 0] = [1 - alpha, alpha]; P[0, 1, 1] = P[1, :, 1] = 1
+R = np.zeros((2, 2)); R[0, 0] = 1
+env = FiniteMDP(R, P, initial_state_distribution=0)
+agent = UCBVIAgent(env, horizon=H, gamma=1.0, stage_dependent=True, bonus_scale_factor=0.01, reward_free=False)
+agent.fit(20)
+start = time.perf_counter(); agent.fit(episodes); print(episodes / (time.perf_counter() - start))
+"""
+
+
+def kernel_against_rlberry(
+    *, repeats: int = 3, episodes: int = 20_000, rlberry_episodes: int = 2_000
+) -> list[dict[str, Any]]:
+    """UCBVI of rlberry-scool on the same chain: one optimistic backward pass over (h, s, a) for each episode.
+
+    Similar, not equal work: it has a known reward and no cost player, no occupancy pass and no exact regret.
+    """
+    name = "the same chain against rlberry-scool's UCBVI, which does less (no cost player, no exact regret)"
+    try:
+        python = install("rlberry", (("rlberry", "rlberry-scool"),))
+    except subprocess.CalledProcessError as error:
+        return [{"name": name, "skipped": f"it does not install here: {error}"}]
+    problem, demos = _chain()
+    TabularOAL(problem, demos, preset="paper", bonus_scale=SCALE).learn(10)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    ours, theirs = [], []
+    for repeat in range(repeats):
+        learner = TabularOAL(problem, demos, preset="paper", bonus_scale=SCALE, seed=repeat)
+        start = time.perf_counter()
+        learner.learn(episodes)
+        ours.append(episodes / (time.perf_counter() - start))
+        command = [str(python), "-c", RLBERRY, str(rlberry_episodes)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        if done.returncode:
+            return [{"name": name, "skipped": f"it does not run here: {done.stderr.strip()[-300:]}"}]
+        theirs.append(float(done.stdout.split()[-1]))
+    return [
+        {
+            "name": name,
+            "unit": "episodes/s",
+            "oal": spread(ours),
+            "rlberry": spread(theirs),
+            "ratio": ratios(ours, theirs),
+            "repeats": repeats,
+        }
+    ]
+
+
+def growing_states(
+    *, repeats: int = 3, episodes: int = 3000, sizes: tuple[int, ...] = (100, 1000, 10_000, 100_000)
+) -> list[dict[str, Any]]:
+    """Time per episode on one garnet of 100 reachable states placed among more and more states."""
+    times: dict[int, list[float]] = {size: [] for size in sizes}
+    visited = {}
+    problems = {}
+    for size in sizes:
+        problem = mdp.garnet(size, 3, 10, branching=3, seed=0, reachable=100, stationary=True)
+        demos = mdp.sample(problem, mdp.expert_policy(problem), 20, rng=seeding.generator(0, "demonstrations"))
+        problems[size] = problem, demos
+    for repeat in range(repeats + 1):
+        for size, (problem, demos) in problems.items():
+            # Without a policy step the visits, hence the work, are the same whatever S is.
+            learner = TabularOAL(problem, demos, regret="none", policy_step_scale=0.0, seed=1)
+            learner.learn(2000)
+            start = time.perf_counter()
+            learner.learn(episodes)
+            if repeat:  # the first round warms up
+                times[size].append((time.perf_counter() - start) / episodes)
+            visited[size] = learner.visited
+    first = times[sizes[0]]
+    return [
+        {
+            "name": f"time per episode at S={size:,} against S={sizes[0]}, {visited[size]} visited (garnet, H=10, A=3)",
+            "unit": "microseconds/episode",
+            "oal": spread([1e6 * t for t in times[size]]),
+            "ratio": ratios(times[size], first),
+            "aim": 2.0,
+            "smaller_is_better": True,
+            "repeats": repeats,
+        }
+        for size in sizes[1:]
+    ]
+
+
+def run(*, quick: bool = False) -> list[dict[str, Any]]:
+    if quick:
+        return [
+            *kernel_against_numpy(repeats=3, episodes=20_000, numpy_episodes=100),
+            *growing_states(repeats=2, episodes=1000),
+        ]
+    return [*kernel_against_numpy(), *kernel_against_rlberry(), *growing_states()]
