@@ -1,20 +1,24 @@
 """Demonstrations in HDF5: D4RL's single files and Minari's datasets.
 
 Both are read with h5py alone and field by field: a field's claimed size is held against what is stored and against the
-memory budget before anything is allocated, links to other files are not followed, and nothing the file names is
-imported or made (Minari itself may build the environment a file asks for).
+memory budget before anything is allocated, packed chunks are unpacked here and no further than they claim, links to
+other files are not followed, and nothing the file names is imported or made (Minari itself may build the environment a
+file asks for).
 
 hdf5         D4RL: observations, actions, rewards, terminals, timeouts, next_observations; here with about
 minari       a folder data/ with metadata.json (spaces, environment; here with about) and main_data.hdf5, which holds
              a group per episode: observations (T + 1), actions, rewards, terminations, truncations
 """
 
+import itertools
 import math
 import os
 import shutil
 import warnings
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,9 +32,6 @@ from oal.demos.spaces import flatten, is_composite, space_from_json
 from oal.demos.trajectories import Demos
 from oal.errors import InputError, MissingExtraError, shortened
 from oal.files import replacing
-
-KNOWN_FILTERS = {"gzip", "lzf", "shuffle", "fletcher32"}
-"""What every h5py can unpack, none of it beyond deflate's ratio."""
 
 
 def _h5py(needed_for: str) -> Any:
@@ -57,6 +58,7 @@ def _damage(where: str) -> Iterator[None]:
         OverflowError,
         AttributeError,
         MemoryError,
+        zlib.error,
     ) as error:
         raise InputError(f"{where}: the HDF5 file is damaged ({shortened(str(error), 200)})") from None
 
@@ -80,33 +82,26 @@ class Fields:
             with _damage(name):
                 opened.close()
 
-    def _member(self, key: str) -> Any:
-        import h5py
-
-        with _damage(f"{self.name}: '{key}'"):
-            link = self.group.get(key, getlink=True)
-            if link is None:
-                return None
-            if not isinstance(link, h5py.HardLink):
-                raise InputError(f"{self.name}: '{key}' is a link to elsewhere, which is not followed")
-            return self.group[key]
-
     def __contains__(self, key: str) -> bool:
-        return self._member(key) is not None
+        with _damage(f"{self.name}: '{key}'"):
+            return bool(self.group.id.links.exists(key.encode()))
+
+    def _member(self, key: str, kind: str) -> Any:
+        """Return a "Group" or "Dataset" of this file by its name, which must be no link to elsewhere."""
+        h5py = _h5py(f"reading {self.name}")
+        if key not in self:
+            raise InputError(f"{self.name}: '{key}' is missing")
+        with _damage(f"{self.name}: '{key}'"):
+            if self.group.id.links.get_info(key.encode()).type != h5py.h5l.TYPE_HARD:
+                raise InputError(f"{self.name}: '{key}' is a link to elsewhere, which is not followed")
+            member = self.group[key]
+            if not isinstance(member, getattr(h5py, kind)):
+                raise InputError(f"{self.name}: '{key}' is a {type(member).__name__}: it must be a {kind}")
+            return member
 
     def fields(self, key: str) -> "Fields":
         """Return a group inside this one."""
-        import h5py
-
-        member = self._member(key)
-        if not isinstance(member, h5py.Group):
-            raise InputError(f"{self.name}: group '{key}' is missing")
-        return Fields(member, f"{self.name}: {key}", self._left, self._file_bytes)
-
-    def is_group(self, key: str) -> bool:
-        import h5py
-
-        return isinstance(self._member(key), h5py.Group)
+        return Fields(self._member(key, "Group"), f"{self.name}: {key}", self._left, self._file_bytes)
 
     def spend(self, where: str, nbytes: int) -> None:
         """Take bytes from what is left of the budget."""
@@ -116,41 +111,19 @@ class Fields:
 
     def read(self, key: str, *, max_bytes: int | None = None) -> np.ndarray:
         """Return one dataset as an array of numbers."""
-        import h5py
-
         where = f"{self.name}: '{key}'"
-        dataset = self._member(key)
-        if not isinstance(dataset, h5py.Dataset):
-            raise InputError(f"{where} is missing")
+        dataset = self._member(key, "Dataset")
         with _damage(where):
-            nbytes = self._stated_bytes(where, dataset)
-            if max_bytes is not None and nbytes > max_bytes:
-                raise InputError(f"{where} claims {nbytes} bytes: at most {max_bytes} are read")
-            self.spend(where, nbytes)
-            return np.asarray(dataset[()])
-
-    def _stated_bytes(self, where: str, dataset: Any) -> int:
-        """Return the bytes a dataset claims to unpack to, once what is stored can hold them."""
-        dtype, shape = dataset.dtype, dataset.shape
-        if dtype.kind not in "biuf" or shape is None:
-            raise InputError(f"{where} has dtype {dtype}: only plain booleans, integers and floats are read")
-        if dataset.external or dataset.is_virtual:
-            raise InputError(f"{where} keeps its data in other files, which are not opened")
-        nbytes = math.prod(shape) * dtype.itemsize
-        stored = dataset.id.get_storage_size()
-        possible = stored
-        if dataset.chunks is not None:
-            filters = _filters(dataset)
-            if not filters <= KNOWN_FILTERS:
-                raise InputError(f"{where} is packed with the HDF5 filters {sorted(filters)}: use gzip or none")
-            possible = stored * DEFLATE_MAX_RATIO if filters else stored
-            chunk_bytes = math.prod(dataset.chunks) * dtype.itemsize
-            chunks = math.prod(-(-length // chunk) for length, chunk in zip(shape, dataset.chunks, strict=True))
-            if chunk_bytes > self._left[0] or chunks > self._file_bytes:
-                raise InputError(f"{where} claims {chunks} chunks of {chunk_bytes} bytes, which cannot be in the file")
-        if nbytes > possible or stored > self._file_bytes:
-            raise InputError(f"{where} claims shape {shape} of {dtype}, but only {stored} bytes are stored")
-        return nbytes
+            layout = Layout.of(where, dataset)
+            if max_bytes is not None and layout.nbytes > max_bytes:
+                raise InputError(f"{where} claims {layout.nbytes} bytes: at most {max_bytes} are read")
+            layout.check_stored(where, self._file_bytes)
+            self.spend(where, layout.nbytes)
+            if not layout.filters:
+                return np.asarray(dataset[()])
+            if layout.chunk_bytes > layout.nbytes:
+                self.spend(f"{where}, one chunk of it,", layout.chunk_bytes)
+            return _unpacked(where, dataset, layout, self._file_bytes)
 
     def read_text(self, key: str) -> str:
         """Return a dataset of bytes as text."""
@@ -170,19 +143,94 @@ class Fields:
             return int(self.group.attrs[key])
 
 
-def _filters(dataset: Any) -> set[str]:
-    """Return the names of a dataset's filters; one that h5py does not know goes by its number."""
-    import h5py
+@dataclass(frozen=True)
+class Layout:
+    """What a dataset claims about itself. `filters` are the names of those that pack its chunks, in writing order."""
 
-    names = {
-        h5py.h5z.FILTER_DEFLATE: "gzip",
-        h5py.h5z.FILTER_LZF: "lzf",
-        h5py.h5z.FILTER_SHUFFLE: "shuffle",
-        h5py.h5z.FILTER_FLETCHER32: "fletcher32",
-    }
-    settings = dataset.id.get_create_plist()
-    codes = [settings.get_filter(i)[0] for i in range(settings.get_nfilters())]
-    return {names.get(code, str(code)) for code in codes}
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    stored: int
+    chunk: tuple[int, ...] | None
+    filters: tuple[str, ...]
+
+    @classmethod
+    def of(cls, where: str, dataset: Any) -> "Layout":
+        import h5py
+
+        settings = dataset.id.get_create_plist()
+        kind = settings.get_layout()
+        if settings.get_external_count() or kind == h5py.h5d.VIRTUAL:
+            raise InputError(f"{where} keeps its data in other files, which are not opened")
+        if dataset.dtype.kind not in "biuf" or dataset.dtype.itemsize > 8 or dataset.shape is None:
+            raise InputError(f"{where} has dtype {dataset.dtype}: only plain booleans, integers and floats are read")
+        codes = [settings.get_filter(i)[0] for i in range(settings.get_nfilters())]
+        names = {h5py.h5z.FILTER_DEFLATE: "gzip", h5py.h5z.FILTER_SHUFFLE: "shuffle"}
+        filters = tuple(names.get(code, f"number {code}") for code in codes)
+        if not set(filters) <= set(names.values()) or filters.count("gzip") > 1:
+            packed = f"packed with the HDF5 filters {', '.join(filters)}"
+            raise InputError(f"{where} is {packed}: only gzip and shuffle are read")
+        chunk = settings.get_chunk() if kind == h5py.h5d.CHUNKED else None
+        return cls(dataset.shape, dataset.dtype, dataset.id.get_storage_size(), chunk, filters if chunk else ())
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def chunk_bytes(self) -> int:
+        return math.prod(self.chunk or ()) * self.dtype.itemsize
+
+    def check_stored(self, where: str, file_bytes: int) -> None:
+        """Refuse a claim that the stored bytes cannot meet."""
+        possible = self.stored * DEFLATE_MAX_RATIO if "gzip" in self.filters else self.stored
+        if self.nbytes > possible or self.stored > file_bytes:
+            raise InputError(f"{where} claims shape {self.shape} of {self.dtype}, but {self.stored} bytes are stored")
+        if self.chunk is not None:
+            if len(self.chunk) != len(self.shape):
+                raise InputError(f"{where} has chunks of another number of dimensions than its shape")
+            chunks = math.prod(-(-length // size) for length, size in zip(self.shape, self.chunk, strict=True))
+            if chunks > file_bytes or (not self.filters and self.chunk_bytes > file_bytes):
+                raise InputError(f"{where} claims {chunks} chunks of {self.chunk_bytes} bytes: too many for the file")
+
+
+def _unpacked(where: str, dataset: Any, layout: Layout, file_bytes: int) -> np.ndarray:
+    """Unpack a dataset's chunks here: HDF5's own inflating would follow a stream to its end, whatever it claimed."""
+    from h5py import h5t
+
+    if not dataset.id.get_type().equal(h5t.py_create(layout.dtype, logical=True)):
+        raise InputError(f"{where} has an unusual number type: only plain booleans, integers and floats are read")
+    array = np.zeros(layout.shape, layout.dtype)
+    chunk = layout.chunk or ()
+    raw_dtype = np.dtype(np.uint8) if layout.dtype.kind == "b" else layout.dtype  # a boolean may be any byte in a file
+    for start in itertools.product(*(range(0, length, size) for length, size in zip(layout.shape, chunk, strict=True))):
+        info = dataset.id.get_chunk_info_by_coord(start)
+        if info.byte_offset is None or info.size > file_bytes:
+            raise InputError(f"{where}: the chunk at {start} is not in the file")
+        skipped, content = dataset.id.read_direct_chunk(start)
+        for position, name in reversed(list(enumerate(layout.filters))):
+            if not skipped & 1 << position:
+                content = _inflated(content, layout.chunk_bytes) if name == "gzip" else _unshuffled(content, raw_dtype)
+        if len(content) != layout.chunk_bytes:
+            raise InputError(f"{where}: the chunk at {start} does not unpack to {layout.chunk_bytes} bytes")
+        values = np.frombuffer(content, raw_dtype).reshape(chunk)
+        inside = tuple(slice(0, length - at) for at, length in zip(start, layout.shape, strict=True))
+        target = tuple(slice(at, at + size) for at, size in zip(start, chunk, strict=True))
+        array[target] = values[inside]
+    return array
+
+
+def _inflated(content: bytes, limit: int) -> bytes:
+    """Inflate a zlib stream, and not further than one byte beyond `limit`; a stream without an end gives nothing."""
+    stream = zlib.decompressobj()
+    inflated = stream.decompress(content, limit + 1)
+    return inflated if stream.eof else b""
+
+
+def _unshuffled(content: bytes, dtype: np.dtype) -> bytes:
+    """Undo HDF5's shuffle, which puts the first bytes of all values first, then the second ones, and so on."""
+    if len(content) % dtype.itemsize:
+        return b""
+    return np.frombuffer(content, np.uint8).reshape(dtype.itemsize, -1).T.tobytes()
 
 
 # D4RL
