@@ -7,6 +7,7 @@ theorem's bonus is vacuous at 10,000 episodes (see `docs/results.md`), so the fi
 """
 
 import csv
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -171,7 +172,7 @@ def exploration(
     sweep_seeds = max(2, seeds // 4)
     total = seeds * len(demonstrations) * len(VARIANTS) + sweep_seeds * len(scale_demonstrations) * (len(scales) + 1)
     with progress("exploration: runs", total, enabled=show_progress) as advance:
-        run = dict(episodes=episodes, threads=threads, advance=advance)
+        run: dict[str, Any] = {"episodes": episodes, "threads": threads, "advance": advance}
         for n in demonstrations:
             for variant, change in VARIANTS.items():
                 settings = {"bonus_scale": bonus_scale} | change
@@ -193,7 +194,7 @@ def exploration(
                     study.values[n, f"no bonus{suffix}"],
                 )
             )
-    for few, many in zip(demonstrations, demonstrations[1:], strict=False):
+    for few, many in itertools.pairwise(demonstrations):
         claims.append(
             decide(
                 "(3) regret falls with N", f"N={few} to {many}", study.values[many, "bonus"], study.values[few, "bonus"]
@@ -423,6 +424,108 @@ def bc(
     return claims
 
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "paper": {"preset": "paper"},
+    "paper, bonus x 0.005": {"preset": "paper", "bonus_scale": 0.005},
+    "paper, no bonus": {"preset": "paper", "bonus_scale": 0.0},
+    "paper, no bonus, anytime": {"preset": "paper", "bonus_scale": 0.0, "anytime": True},
+    "paper, Bernstein bonus x 0.005": {"preset": "paper", "bonus_scale": 0.005, "bonus": "bernstein"},
+    "paper, no bonus, pooled": {"preset": "paper", "bonus_scale": 0.0, "pooled": True},
+    "paper, no bonus, expert model": {"preset": "paper", "bonus_scale": 0.0, "expert_model": True},
+    "paper, no bonus, BC start": {"preset": "paper", "bonus_scale": 0.0, "policy_start": "bc", "bc_smoothing": 0.1},
+    "paper, no bonus, steps x 100, x 30": {
+        "preset": "paper",
+        "bonus_scale": 0.0,
+        "policy_step_scale": 100.0,
+        "cost_step_scale": 30.0,
+    },
+    "default": {"preset": "default"},
+    "default, planned steps": {"preset": "default", "anytime": False},
+    "default, per-step model": {"preset": "default", "pooled": False},
+    "default, no expert model": {"preset": "default", "expert_model": False},
+    "default, uniform start": {"preset": "default", "policy_start": "uniform"},
+    "default, steps x 1": {"preset": "default", "policy_step_scale": 1.0, "cost_step_scale": 1.0},
+    "default, bonus x 0.0001": {"preset": "default", "bonus_scale": 0.0001},
+    "default, bonus x 0.001": {"preset": "default", "bonus_scale": 0.001},
+    "default, Bernstein bonus x 0.0001": {"preset": "default", "bonus_scale": 0.0001, "bonus": "bernstein"},
+    "default, Bernstein bonus x 0.001": {"preset": "default", "bonus_scale": 0.001, "bonus": "bernstein"},
+}
+
+
+def options(
+    out: str | os.PathLike[str],
+    *,
+    seeds: int = 20,
+    episodes: int = 10_000,
+    bonus_scale: float | None = None,
+    variants: Sequence[str] = tuple(OPTIONS),
+    threads: int | None = None,
+    show_progress: bool = True,
+) -> list[Claim]:
+    """Show what each option does to the regret: the chain, FrozenLake and CliffWalking; behind the default preset."""
+    _check(seeds, episodes)
+    if bonus_scale is not None:
+        raise InputError("the figure 'options' sets the scale of the bonus in its variants: leave --bonus-scale out")
+    out = Path(out)
+    tasks = {
+        "chain": (mdp.chain(32, 0.1), 100),
+        "FrozenLake-v1": (mdp.from_gymnasium("FrozenLake-v1", 20), 100),
+        "CliffWalking-v1": (mdp.from_gymnasium("CliffWalking-v1", 20), 20),
+    }
+    study = Study("options", out, [], {})
+    with progress("options: runs", len(tasks) * len(variants) * seeds, enabled=show_progress) as advance:
+        for task, (problem, n) in tasks.items():
+            expert = mdp.expert_policy(problem)
+            for variant in variants:
+
+                def make(
+                    seed: int, problem: FiniteMDP = problem, n: int = n, expert: Array = expert, variant: str = variant
+                ) -> TabularOAL:
+                    demos = mdp.sample(problem, expert, n, rng=seeding.generator(seed, "demonstrations", n))
+                    return TabularOAL(problem, demos, seed=seed, **OPTIONS[variant])
+
+                values = learn_seeds(
+                    make,
+                    range(seeds),
+                    episodes,
+                    threads=threads,
+                    each=lambda learner: learner.regret[-1] / episodes,
+                    advance=advance,
+                )
+                study.add((task, variant), values, task=task, demonstrations=n, variant=variant)
+    claims = [
+        decide(
+            "below the paper's settings", f"{task}, {variant}", study.values[task, variant], study.values[task, "paper"]
+        )
+        for task in tasks
+        for variant in variants
+        if variant != "paper" and "paper" in variants
+    ]
+    with plots.picture(out / "options", columns=len(tasks), width=4.4, height=4.2) as axes:
+        for one, task in zip(axes, tasks, strict=True):
+            points = [study.interval((task, variant)) for variant in variants]
+            one.barh(
+                range(len(variants)),
+                [p.mean for p in points],
+                xerr=[p.half_width for p in points],
+                color=plots.COLOURS[0],
+            )
+            one.set_yticks(range(len(variants)), variants if one is axes[0] else [""] * len(variants), fontsize=7)
+            one.set(title=task, xlabel="AL regret per episode", xscale="log")
+            one.invert_yaxis()
+    study.write(
+        claims,
+        {
+            "figure": "options",
+            "episodes": episodes,
+            "seeds": seeds,
+            "tasks": {task: {"demonstrations": n, "horizon": problem.horizon} for task, (problem, n) in tasks.items()},
+            "variants": {variant: OPTIONS[variant] for variant in variants},
+        },
+    )
+    return claims
+
+
 def _errorbars(axes: Any, study: Study, xs: Sequence[float], variants: Sequence[str], label: str) -> None:
     for variant in variants:
         points = [study.interval((x, variant)) for x in xs]
@@ -434,9 +537,10 @@ def _errorbars(axes: Any, study: Study, xs: Sequence[float], variants: Sequence[
     axes.legend()
 
 
-FIGURES = {"exploration": exploration, "noise": noise, "bc": bc}
+FIGURES = {"exploration": exploration, "noise": noise, "bc": bc, "options": options}
 QUICK: dict[str, dict[str, Any]] = {
     "exploration": {"seeds": 8, "episodes": 1000, "demonstrations": (1, 10, 100), "scales": (0.001, 0.005, 0.02)},
     "noise": {"seeds": 8, "episodes": 1000, "alphas": (0.03, 0.3)},
+    "options": {"seeds": 2, "episodes": 200, "variants": ("paper", "default", "default, per-step model")},
     "bc": {"seeds": 4, "bc_seeds": 50, "episodes": 1000, "demonstrations": (1, 10, 100)},
 }

@@ -41,8 +41,9 @@ class Settings:
     """Multiplies the theorem's step size of the cost player."""
     anytime: bool = False
     """Step sizes and bonus with k in place of K: no need to know the number of episodes."""
-    pooled: bool = False
-    """One model for all steps: right when, and only when, the dynamics do not depend on the step."""
+    pooled: bool | None = False
+    """One model for all steps: right when, and only when, the dynamics do not depend on the step. None: where that is
+    known, in a `FiniteMDP` with stationary dynamics or a Gymnasium environment."""
     expert_model: bool = False
     """Start the transition model from the experts' trajectories."""
     policy_start: str = "uniform"
@@ -69,7 +70,14 @@ class Settings:
 PRESETS = {
     "paper": Settings(),
     "default": Settings(
-        bonus="bernstein", bonus_scale=0.01, policy_step_scale=30.0, cost_step_scale=10.0, anytime=True
+        bonus_scale=0.0,
+        policy_step_scale=100.0,
+        cost_step_scale=30.0,
+        anytime=True,
+        pooled=None,
+        expert_model=True,
+        policy_start="bc",
+        bc_smoothing=0.1,
     ),
 }
 
@@ -186,7 +194,9 @@ class TabularOAL:
             )
         if table is None and self.settings.initial == "known":
             raise InputError(f"{env.name} can only be sampled: its initial distribution must be 'estimated'")
-        if table is not None and not table.stationary and self.settings.pooled:
+        stationary = table is None or table.stationary
+        self.pooled = stationary if self.settings.pooled is None else self.settings.pooled
+        if not stationary and self.pooled:
             raise InputError(
                 f"the dynamics of {env.name} depend on the step: one model for all steps is wrong; pooled=False"
             )
@@ -222,7 +232,7 @@ class TabularOAL:
             n_states=S,
             n_actions=A,
             horizon=H,
-            pooled=stationary if known else self.settings.pooled,
+            pooled=stationary if known else self.pooled,
             model_known=known,
             initial_known=known or self.settings.initial == "known",
             bonus=kernels.HOEFFDING if self.settings.bonus == "hoeffding" else kernels.BERNSTEIN,
@@ -567,7 +577,8 @@ class TabularOAL:
         return learner
 
     def __repr__(self) -> str:
-        return f"TabularOAL({self.env.name}, {self.cost_set.kind} costs, {len(self.demos)} demonstrations, {self.episodes} episodes)"
+        about = f"{self.cost_set.kind} costs, {len(self.demos)} demonstrations, {self.episodes} episodes"
+        return f"TabularOAL({self.env.name}, {about})"
 
 
 def learn_seeds(

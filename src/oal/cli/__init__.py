@@ -13,7 +13,7 @@ from oal.errors import InputError
 
 app = typer.Typer(
     name="oal",
-    help="Online apprenticeship learning: learn from demonstrations a policy as good as the expert for every cost in a set.",
+    help="Online apprenticeship learning: from demonstrations, a policy as good as the expert for every cost in a set.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",

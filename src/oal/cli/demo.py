@@ -1,6 +1,7 @@
 """`oal demo`: the main job in a minute, on data made on the spot, with a picture at the end."""
 
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -47,10 +48,10 @@ def demo(
     cloned = [behavioural_cloning(x.demos, problem.shape) for x in learners]
     uniform = mdp.uniform_policy(problem)
 
-    def cost(policies: list) -> float:
+    def cost(policies: list[Any]) -> float:
         return mean_interval([mdp.value(problem, policy, problem.cost) for policy in policies]).mean
 
-    def gap(policies: list) -> float:
+    def gap(policies: list[Any]) -> float:
         return mean_interval([box.support(mdp.occupancy(problem, policy) - d_expert) for policy in policies]).mean
 
     learned = [x.policy for x in learners]
@@ -63,14 +64,14 @@ def demo(
     columns = ["policy", "true cost of an episode", "worst gap over all costs in [0, 1]"]
     table(f"{problem.name}: {demos} demonstrations, {episodes:,} episodes, mean of {seeds} seeds", columns, rows)
     typer.echo(
-        f"AL regret per episode: {early.mean:.2f} in the first {window:,} episodes, {late.mean:.2f} in the last {window:,}."
+        f"AL regret per episode: {early.mean:.2f} in the first {window:,}, {late.mean:.2f} in the last {window:,}."
     )
     write_csv(out / "demo.csv", [dict(zip(columns, row, strict=True)) for row in rows])
     _picture(out / "demo", problem, learners, d_expert, cloned)
     typer.echo(f"Picture: {out / 'demo.png'}")
 
 
-def _picture(path: Path, problem, learners, d_expert, cloned) -> None:  # noqa: ANN001
+def _picture(path: Path, problem: Any, learners: list[Any], d_expert: Any, cloned: list[Any]) -> None:
     import numpy as np
 
     from oal import mdp, plots

@@ -6,7 +6,7 @@ import typer
 
 
 def figure(
-    name: str = typer.Argument(..., help="exploration, noise or bc."),
+    name: str = typer.Argument(..., help="exploration, noise, bc or options."),
     out: Path = typer.Option(
         None, help="Folder for data (CSV), pictures (PNG, SVG) and configuration; figures/NAME if not given."
     ),
@@ -23,6 +23,8 @@ def figure(
     noise: regret over the chain's alpha, the same four variants.
 
     bc: behavioural cloning against OAL started from it (spawn).
+
+    options: what each option beyond the paper does to the regret (chain, FrozenLake, CliffWalking).
     """
     from oal import figures
     from oal.cli.tabular import given

@@ -12,7 +12,8 @@ app = typer.Typer(
 
 ENVIRONMENTS = """ENV is a family or a Gymnasium toy-text environment:
 
-chain[:ALPHA] | spawn[:STATES] | garnet[:STATES[:ACTIONS]] | gridworld[:SIZE] | FrozenLake-v1 | CliffWalking-v1 | Taxi-v4
+chain[:ALPHA] | spawn[:STATES] | garnet[:STATES[:ACTIONS]] | gridworld[:SIZE]
+| FrozenLake-v1 | CliffWalking-v1 | Taxi-v4
 
 """
 
@@ -181,8 +182,9 @@ def learn(
         }
         typer.echo(json.dumps(document, indent=2))
         return
+    sizes = f"H={problem.horizon}, S={problem.n_states}, A={problem.n_actions}"
     table(
-        f"{problem.name}: H={problem.horizon}, S={problem.n_states}, A={problem.n_actions}, {cost_set} costs, N={demos}, K={episodes:,}",
+        f"{problem.name}: {sizes}, {cost_set} costs, N={demos}, K={episodes:,}",
         ["", "mean", "± 95 %", "seeds"],
         [[names[name], m.mean, m.half_width, m.n] for name, m in summary.items()],
     )
