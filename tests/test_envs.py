@@ -139,6 +139,16 @@ def test_every_autoreset_mode_gives_the_transitions_of_single_environments(mode:
     assert stepper.finished[:2] == [(4.0, 2), (4.0, 2)] or (8.0, 4) in stepper.finished
 
 
+def test_whatever_the_user_brings_is_stepped_alike() -> None:
+    vector = SyncVectorEnv([Counter])
+    for env in (Counter, Counter(), vector):
+        stepper = envs.stepping(env, horizon=9)
+        assert stepper.step(actions(1)).next_observation.tolist() == [[1.0, 0.0]]
+    assert len(envs.stepping(Counter, count=3, horizon=9)) == 3
+    with pytest.raises(InputError, match="give its id"):
+        envs.stepping(Counter(), count=2, horizon=9)
+
+
 def test_actions_are_scaled_to_one_range_and_back() -> None:
     codec = ActionCodec(describe(Counter(), horizon=10))
     raw = np.array([[-2.0, 0.0], [2.0, 1.0], [1.0, 0.25]], np.float32)

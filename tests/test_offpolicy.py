@@ -1,5 +1,7 @@
 """Soft actor-critic in cost form: each part against a reference, then probe problems with known answers."""
 
+from functools import lru_cache, partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,6 +38,11 @@ def random_batch(shapes: Shapes, size: int = 32, seed: int = 0) -> Batch:
         rng.random(size) < 0.3,
     )
     return Batch(*(jnp.array(part, jnp.float32) for part in parts))
+
+
+@lru_cache
+def compiled_update(shapes: Shapes, config: SACConfig):
+    return jax.jit(partial(sac_update, shapes=shapes, config=config))
 
 
 def pack(batch: Batch) -> np.ndarray:
@@ -85,7 +92,7 @@ def test_continuous_soft_value_is_pessimistic_about_costs() -> None:
 def test_critics_step_along_the_gradient_of_the_squared_error(shapes: Shapes) -> None:
     """Adam's first step is -learning rate x sign(gradient): compare the signs with a numerical gradient."""
     state, batch = init_sac(0, shapes, SMALL), random_batch(shapes)
-    new, metrics = sac_update(state, batch, jnp.float32(0.7), shapes=shapes, config=SMALL)
+    new, metrics = compiled_update(shapes, SMALL)(state, batch, jnp.float32(0.7))
     _, target_key, _ = jax.random.split(jax.random.wrap_key_data(state.key), 3)
     next_value, _ = soft_value(
         state.actor,
@@ -113,7 +120,7 @@ def test_critics_step_along_the_gradient_of_the_squared_error(shapes: Shapes) ->
 
 def test_targets_follow_at_their_rate_and_the_key_moves() -> None:
     state = init_sac(0, CONTINUOUS, SMALL)
-    new, _ = sac_update(state, random_batch(CONTINUOUS), jnp.float32(0.0), shapes=CONTINUOUS, config=SMALL)
+    new, _ = compiled_update(CONTINUOUS, SMALL)(state, random_batch(CONTINUOUS), jnp.float32(0.0))
     for old, critic, target in zip(
         jax.tree.leaves(state.target_critics),
         jax.tree.leaves(new.critics),
@@ -130,7 +137,7 @@ def test_temperature_moves_towards_the_target_entropy(shapes: Shapes) -> None:
     for target, direction in ((100.0, 1.0), (-100.0, -1.0)):
         config = SACConfig(hidden=(16,), target_entropy=target)
         state = init_sac(0, shapes, config)
-        new, _ = sac_update(state, batch, jnp.float32(0.0), shapes=shapes, config=config)
+        new, _ = compiled_update(shapes, config)(state, batch, jnp.float32(0.0))
         assert np.sign(new.log_temperature - state.log_temperature) == direction
 
 
@@ -141,7 +148,7 @@ def test_a_block_equals_single_updates_and_compiles_once(shapes: Shapes) -> None
     state, one_by_one = init_sac(0, shapes, SMALL), init_sac(0, shapes, SMALL)
     state, _ = block(state, np.stack([pack(batch) for batch in batches]), None)
     for batch in batches:
-        one_by_one, _ = sac_update(one_by_one, batch, jnp.float32(0.0), shapes=shapes, config=SMALL)
+        one_by_one, _ = compiled_update(shapes, SMALL)(one_by_one, batch, jnp.float32(0.0))
     for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(one_by_one), strict=True):
         np.testing.assert_allclose(a, b, atol=2e-5)
     for _ in range(3):

@@ -366,6 +366,26 @@ class VectorEnvs:
         self.env.close()
 
 
+def stepping(
+    env: EnvSource | gym.Env | VectorEnv,
+    *,
+    count: int = 1,
+    seed: int = 0,
+    purpose: str = "env",
+    horizon: int | None = None,
+) -> Envs | VectorEnvs:
+    """Put whatever the user brings behind one interface: an id, a function, an environment or a vector environment."""
+    if isinstance(env, VectorEnv):
+        return VectorEnvs(env, seed=seed, purpose=purpose, horizon=horizon)
+    if isinstance(env, gym.Env):
+        if count != 1:
+            raise InputError(
+                f"one environment object cannot be stepped {count} times at once: give its id or a function"
+            )
+        return Envs(lambda: env, seed=seed, purpose=purpose, horizon=horizon)
+    return Envs(env, count=count, seed=seed, purpose=purpose, horizon=horizon)
+
+
 # ----------------------------------------------------------------------------------------------------------------
 # Absorbing states
 #

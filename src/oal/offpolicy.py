@@ -14,7 +14,7 @@ One update, on a batch (s, a, c, s', terminated):
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -241,6 +241,7 @@ def compile_block(
     return jax.jit(block, donate_argnums=0)
 
 
+@lru_cache(maxsize=32)
 def compile_sac(shapes: Shapes, config: SACConfig, *, relabel: Relabel = recorded_cost) -> Callable[..., Any]:
-    """Compile SAC's block of updates (see `compile_block`)."""
+    """Compile SAC's block of updates (see `compile_block`); equal settings share one compiled program."""
     return compile_block(partial(sac_update, shapes=shapes, config=config), shapes, relabel=relabel)

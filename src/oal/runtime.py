@@ -1,7 +1,10 @@
-"""Set up the numerical libraries before they load."""
+"""Set up the numerical libraries before they load: threads, and a place for compiled programs."""
 
+import hashlib
 import os
+import platform
 import sys
+from pathlib import Path
 
 from oal.errors import InputError, at_least
 
@@ -22,3 +25,25 @@ def set_threads(threads: int = 1) -> None:
     if threads == 1 and "xla_cpu_multi_thread_eigen" not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+
+def keep_compiled_programs() -> None:
+    """Keep JAX's compiled programs in the user's cache folder, so that a second run starts in seconds.
+
+    A program fits the processor it was compiled for, so each kind of processor has a folder of its own. Call it
+    before JAX is imported. A folder the user has set stands; an unwritable one only costs the time to compile.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "oal" / f"compiled-{_processor()}"
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
+
+
+def _processor() -> str:
+    """Return a short name for this kind of processor: its architecture and a hash of what it can do."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    except OSError:
+        features = platform.processor()
+    return f"{platform.machine()}-{hashlib.sha256(features.encode()).hexdigest()[:8]}"
