@@ -5,6 +5,7 @@ occupancies; `TabularOAL` accumulates it exactly, episode by episode, where the 
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -107,6 +108,7 @@ def estimate(
     level: float = 0.95,
     resamples: int = 400,
     rng: np.random.Generator,
+    held_out: bool = False,
     expert_features: ArrayLike | None = None,
 ) -> Estimate:
     """Estimate Reg_AL from the learner's episodes and the demonstrations alone: no transition table.
@@ -117,7 +119,10 @@ def estimate(
     end those chosen and measured on all. Each is moved outwards by its standard error, from resampling whole episodes.
     The estimate is the latter less its bias, which resampling shows as well.
 
-    `expert_features` (the expert's coordinates, if they are known) replace the demonstrations' estimate.
+    A learner comes nearer to the demonstrations it learned from than to the expert: the difference from them is too
+    small. The expert may be wherever resampled demonstrations are while the learner stays; the upper end and the
+    estimate are therefore taken from the average over those. Demonstrations `held_out` from the learning need no such
+    care, nor do `expert_features` (the expert's coordinates, if they are known), which replace the demonstrations.
     """
     from scipy.stats import norm
 
@@ -143,31 +148,40 @@ def estimate(
         expert = known if known is not None else weights_theirs @ theirs / weights_theirs.sum()
         return K * (weights_mine @ mine / weights_mine.sum() - expert)
 
+    def plug_in(weights_mine: Array, weights_theirs: Array) -> float:
+        return cost_set.support(difference(weights_mine, weights_theirs))
+
     half_mine, half_theirs = _halves(K, rng), _halves(len(demos), rng)
 
-    def both(weights_mine: Array, weights_theirs: Array) -> tuple[float, float]:
-        plug_in = cost_set.support(difference(weights_mine, weights_theirs))
+    def crossed(weights_mine: Array, weights_theirs: Array) -> float:
         halves = [difference(weights_mine * half_mine[i], weights_theirs * half_theirs[i]) for i in (0, 1)]
-        crossed = [float(_response(cost_set, halves[1 - i]) @ halves[i]) for i in (0, 1)]
-        return plug_in, float(np.mean(crossed))
+        return float(np.mean([cost_set.best_response(halves[1 - i]).ravel() @ halves[i] for i in (0, 1)]))
 
-    ones = np.ones(K), np.ones(len(demos))
-    high, low = both(*ones)
-    draws = np.array(
-        [
-            both(
-                rng.multinomial(K, np.full(K, 1 / K)).astype(np.float64),
-                rng.multinomial(len(demos), np.full(len(demos), 1 / len(demos))).astype(np.float64),
-            )
-            for _ in range(resamples)
-        ]
-    )
-    spread = draws.std(0, ddof=1) * norm.ppf(0.5 + level / 2)
+    all_mine, all_theirs = np.ones(K), np.ones(len(demos))
+    draws = np.empty((resamples, 4))
+    for draw in draws:
+        drawn_mine = _resampled(half_mine, rng)
+        drawn_theirs = all_theirs if known is not None else _resampled(half_theirs, rng)
+        draw[:] = (
+            crossed(drawn_mine, drawn_theirs),
+            plug_in(drawn_mine, drawn_theirs),
+            plug_in(drawn_mine, all_theirs),
+            plug_in(all_mine, drawn_theirs),
+        )
+    mean, deviation = draws.mean(0), draws.std(0, ddof=1)
+    found = plug_in(all_mine, all_theirs)
+    outwards = float(norm.ppf(0.5 + level / 2))
+    low = crossed(all_mine, all_theirs) - outwards * deviation[0]
+    if held_out or known is not None:
+        high, corrected = found + outwards * deviation[1], 2 * found - mean[1]
+    else:
+        high, corrected = mean[3] + outwards * np.hypot(*deviation[2:]), mean[3] - (mean[2] - found)
     # The box and the ball hold the zero cost, so that the regret is never negative there.
-    least = -np.inf if cost_set.kind == "simplex" else 0.0
-    low, high = max(low - spread[1], least), high + spread[0]
-    corrected = 2 * both(*ones)[0] - float(draws[:, 0].mean())
-    return Estimate(regret=float(np.clip(corrected, low, high)), low=low, high=high, level=level, episodes=K)
+    if cost_set.kind != "simplex":
+        low = max(low, 0.0)
+    return Estimate(
+        regret=float(np.clip(corrected, low, high)), low=float(low), high=float(high), level=level, episodes=K
+    )
 
 
 def _halves(n: int, rng: np.random.Generator) -> Array:
@@ -176,21 +190,23 @@ def _halves(n: int, rng: np.random.Generator) -> Array:
     return np.stack([first, 1.0 - first])
 
 
-def _response(cost_set: CostSet, difference: Array) -> Array:
-    return cost_set.best_response(difference).ravel()
+def _resampled(halves: Array, rng: np.random.Generator) -> Array:
+    """Draw as many episodes from each half as it has, with replacement, so that neither half is ever empty."""
+    return np.sum([rng.multinomial(int(half.sum()), half / half.sum()) for half in halves], axis=0).astype(np.float64)
 
 
 def _episode_coordinates(
     cost_set: CostSet, learner: Trajectories, demos: Trajectories
-) -> tuple[Array, NDArray[np.int64]]:
-    """Read each episode in the set's coordinates; for the box only those that some episode visited are kept."""
+) -> tuple[Any, NDArray[np.int64]]:
+    """Read each episode in the set's coordinates; for the box, sparse: only those that some episode visited."""
     states = np.concatenate([learner.states, demos.states])
     actions = np.concatenate([learner.actions, demos.actions])
     if cost_set.kind != "box":
         return cost_set.phi[states].sum(1), np.arange(cost_set.dimension)
+    from scipy.sparse import csr_array
+
     H, S, A = cost_set.shape
     flat = (np.arange(H) * S + states) * A + actions
     columns, places = np.unique(flat, return_inverse=True)
-    x = np.zeros((len(states), len(columns)))
-    np.put_along_axis(x, places.reshape(flat.shape), 1.0, axis=1)
-    return x, columns
+    ends = np.arange(len(states) + 1) * H
+    return csr_array((np.ones(flat.size), places.ravel(), ends), shape=(len(states), len(columns))), columns
