@@ -33,7 +33,7 @@ class About:
     initial_states: Sequence[Mapping[str, Sequence[float]] | None] | None = None
     strides: Sequence[int] | None = None
     has_final: Sequence[bool] | None = None
-    has_rewards: bool = True
+    has_rewards: bool | None = None
 
     def check_columns(self, where: str, episodes: int) -> None:
         """Refuse columns that do not have one entry per episode."""
@@ -41,6 +41,11 @@ class About:
             column = getattr(self, name)
             if column is not None and len(column) != episodes:
                 raise InputError(f"{where}: {name} has {len(column)} entries: the file has {episodes} episodes")
+
+    def check_rewards(self, where: str, found: bool) -> None:
+        """Refuse rewards that got lost."""
+        if self.has_rewards and not found:
+            raise InputError(f"{where} is missing, though the file was written with rewards")
 
     def final_is_known(self, episode: int) -> bool:
         """Whether the final observation in the file is a real one, not filled in beside others."""
@@ -87,8 +92,7 @@ def write(demos: Demos, *, endings: bool) -> str:
         about["strides"] = [t.stride for t in demos]
     if len({t.has_final for t in demos}) == 2:
         about["has_final"] = [t.has_final for t in demos]
-    if demos.rewards is None:
-        about["has_rewards"] = False
+    about["has_rewards"] = demos.rewards is not None
     text = json.dumps(about, allow_nan=False)
     if len(text) > MAX_TEXT:
         raise InputError(

@@ -103,6 +103,7 @@ def read_shards(shards: Sequence[bytes], about_json: bytes | None, name: str) ->
         # The format's `terminal` says that the episode ended, not how.
         return build(name, episodes, endings_known=False)
     about.check_columns(f"{name}: about.json", len(episodes))
+    about.check_rewards(f"{name}: column 'rews'", all("rewards" in arguments for arguments in episodes))
     episodes = [{**arguments, **about.of_episode(i)} for i, arguments in enumerate(episodes)]
     return build(name, episodes, **about.of_demos(), endings_known=about.endings_known)
 

@@ -56,7 +56,7 @@ def read_oal(archive: npz.Archive) -> Demos:
         "terminated": terminated,
         "truncated": truncated,
     }
-    if "rewards" in archive:
+    if about.has_rewards:
         pieces["rewards"] = split(f"{name}: rewards", archive.read("rewards"), lengths)
     episodes = (
         {**about.of_episode(i), **{key: piece[i] for key, piece in pieces.items()}} for i in range(len(lengths))
@@ -95,6 +95,7 @@ def read_sb(archive: npz.Archive) -> Demos:
         if key in archive:
             arrays[key] = flags(f"{name}: {key}", archive.read(key), steps)
     about = _optional_about(archive, len(lengths))
+    about.check_rewards(f"{name}: rewards", "rewards" in arrays)
     finals = archive.read("final_obs") if "final_obs" in archive else None
     if finals is not None and (finals.ndim == 0 or len(finals) != len(lengths)):
         raise InputError(f"{name}: final_obs has shape {finals.shape}: episode_starts has {len(lengths)} episodes")

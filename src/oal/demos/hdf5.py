@@ -251,6 +251,7 @@ def read_d4rl(file: str | BinaryIO, name: str, *, budget: Budget = DEFAULT_BUDGE
         timeouts = flags(f"{name}: timeouts", fields.read("timeouts"), steps) if "timeouts" in fields else None
         rewards = fields.read("rewards") if "rewards" in fields else None
         about = About() if "about" not in fields else about_text.read(f"{name}: about", fields.read_text("about"))
+    about.check_rewards(f"{name}: 'rewards'", rewards is not None)
     for key, array in (("observations", observations), ("next_observations", following), ("rewards", rewards)):
         if array is not None and (array.ndim == 0 or len(array) != steps):
             raise InputError(f"{name}: '{key}' has shape {array.shape}: there are {steps} actions")
@@ -378,7 +379,7 @@ def read_minari(metadata_json: bytes, file: str | BinaryIO, name: str, *, budget
     episodes = []
     with Fields.open(file, name, budget) as fields:
         for i in range(count):
-            arrays = _minari_episode(fields.fields(f"episode_{i}"), spaces, about.has_rewards)
+            arrays = _minari_episode(fields.fields(f"episode_{i}"), spaces, about.has_rewards is not False)
             episodes.append({**arrays, **about.of_episode(i)})
     of_demos = about.of_demos()
     if text is None:

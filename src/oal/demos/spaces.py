@@ -62,10 +62,12 @@ def _space(where: str, value: Any, *, nesting: int, room: list[int]) -> "Space":
         kind = value["type"]
         if kind in ("Dict", "Tuple"):
             inner = value["subspaces"]
+            room[0] -= len(inner)
             pairs: list[tuple[Any, Any]] = list(inner.items() if kind == "Dict" else enumerate(inner))
             built = [(key, _space(f"{where}: {key}", part, nesting=nesting + 1, room=room)) for key, part in pairs]
             return spaces.Dict(dict(built)) if kind == "Dict" else spaces.Tuple([part for _, part in built])
-        room[0] -= 1 if kind == "Discrete" else _size(kind, value)
+        if kind in ("Box", "MultiDiscrete", "MultiBinary"):
+            room[0] -= _size(kind, value)
         if room[0] < 0:
             raise InputError(f"{where} is larger than {MAX_SPACE_SIZE} numbers in all")
         if kind == "Box":
