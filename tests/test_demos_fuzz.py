@@ -51,3 +51,32 @@ def test_some_mutated_minari_datasets():
 @pytest.mark.slow
 def test_all_mutated_minari_datasets():
     check(fuzz("minari", FULL, "--seed", "1"), FULL)
+
+
+CARELESS_READERS = {
+    "a pickle was opened": "numpy.load(io.BytesIO(data), allow_pickle=True)['obs']",
+    "MemoryError": "numpy.ones(2**28)",
+    "exit code -11": "os.kill(os.getpid(), signal.SIGSEGV)",
+}
+
+
+@pytest.mark.parametrize("says", CARELESS_READERS)
+def test_a_careless_reader_is_found_out(says):
+    """Otherwise the tests above would prove nothing."""
+    code = f"""
+import io, os, signal, sys, numpy
+sys.path.insert(0, {str(SCRIPT.parent)!r})
+import fuzz_demos
+def careless(data):
+    try:
+        {CARELESS_READERS[says]}
+    except (ValueError, KeyError, OSError, EOFError, fuzz_demos.zipfile.BadZipFile):
+        pass
+    return fuzz_demos.small_demos()
+fuzz_demos.read_archive = careless
+sys.argv = ["fuzz_demos.py", "sb", "--count", "300"]
+sys.exit(fuzz_demos.main())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert says in f"exit code {done.returncode}\n{done.stderr}"
