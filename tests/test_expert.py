@@ -11,12 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from oal import checkpoint, expert
-from oal.cli import app
 from oal.demos import load
-from oal.envs import evaluate
+from oal.envs import Step, evaluate
 from oal.errors import InputError
 from oal.expert import ExpertConfig, prepare
 from oal.offpolicy import SACConfig
@@ -140,6 +138,8 @@ def test_misuse_is_named(finished: Path, tmp_path: Path) -> None:
         prepare(TINY, finished)
     with pytest.raises(InputError, match="seed 3, not"):
         prepare(replace(TINY, seed=9), finished, resume=True)
+    with pytest.raises(InputError, match="other hyper-parameters"):
+        prepare(replace(TINY, sac=SACConfig()), finished, resume=True)
     with pytest.raises(InputError, match="no such file"):
         prepare(TINY, tmp_path / "nothing", resume=True)
     with pytest.raises(InputError, match="steps is 0"):
@@ -155,13 +155,32 @@ def test_the_command_says_what_is_wrong_in_one_line() -> None:
     assert "Traceback" not in result.stderr
 
 
+def test_an_observation_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = prepare(TINY, tmp_path / "run")
+    step = trainer.envs.step
+
+    def broken(action: np.ndarray) -> Step:
+        result = step(action)
+        if trainer.progress.step == 333:
+            result.next_observation[0, 1] = np.nan
+        return result
+
+    monkeypatch.setattr(trainer.envs, "step", broken)
+    with pytest.raises(InputError, match="not finite near step 340"):
+        trainer.run()
+    trainer.close()
+    assert everything(tmp_path / "run")[1]["step"] == 200
+
+
 # ----- learning
 
 
 def run_cli(*arguments: str) -> str:
-    result = CliRunner().invoke(app, ["expert", *arguments, "--quiet"], catch_exceptions=False)
-    assert result.exit_code == 0
-    return result.output
+    """Run the command in a process of its own, as it must set up its threads before JAX is loaded."""
+    command = [sys.executable, "-m", "oal", "expert", *arguments, "--quiet"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 @pytest.mark.slow

@@ -7,16 +7,23 @@ from typing import Any
 
 
 @contextmanager
-def progress(text: str, total: int, *, enabled: bool = True) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on stderr; yield the function that advances it (it may be called from any thread).
+def progress(text: str, total: int, *, enabled: bool = True) -> Iterator[Callable[..., None]]:
+    """Show a progress bar on stderr; yield the function (steps, note="") that advances it, from any thread.
 
     Without a terminal nothing is drawn, so logs stay readable.
     """
     if not enabled or not sys.stderr.isatty():
-        yield lambda steps: None
+        yield lambda steps, note="": None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (
         TextColumn("{task.description}"),
@@ -25,10 +32,11 @@ def progress(text: str, total: int, *, enabled: bool = True) -> Iterator[Callabl
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(text, total=total)
-        yield lambda steps: bar.advance(task, steps)
+        task = bar.add_task(text, total=total, note="")
+        yield lambda steps, note="": bar.update(task, advance=steps, note=note)
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -23,6 +23,7 @@ from oal.errors import InputError, at_least
 from oal.nets import HostActor
 from oal.offpolicy import DISCRETE_SAC, SACConfig, Shapes, compile_sac, init_sac
 from oal.policy import Policy
+from oal.provenance import provenance
 from oal.replay import Replay
 
 
@@ -123,7 +124,7 @@ class ExpertTrainer:
             step = self.envs.step(action)
             self.replay.add(step.observation, step.action, step.cost, step.next_observation, step.terminated)
             self.progress.step += 1
-        if not np.isfinite(self.envs.observation).all():
+        if not np.isfinite(self.replay.last(steps)).all():
             raise InputError(
                 f"{self.spec.env_id} gave an observation that is not finite near step {self.progress.step}"
             )
@@ -220,7 +221,6 @@ class ExpertTrainer:
         }
         arrays = {
             **checkpoint.named(self.state, "state"),
-            **checkpoint.named(self.actor.layers, "behaviour"),
             "replay/rows": rows["rows"],
         }
         checkpoint.save(self.checkpoint_path, arrays, info, kind="expert-checkpoint")
@@ -234,7 +234,7 @@ class ExpertTrainer:
         """Continue from the folder's checkpoint; metrics logged after it are dropped."""
         arrays, info = checkpoint.load(self.checkpoint_path, kind="expert-checkpoint")
         self.state = checkpoint.restored(self.state, arrays, "state")
-        self.actor.load(checkpoint.restored(self.actor.layers, arrays, "behaviour"))
+        self.actor.load(self.state.actor)
         self.replay.restore({"rows": arrays["replay/rows"]}, info["replay"])
         self.action_rng.bit_generator.state = info["action_rng"]
         self.replay_rng.bit_generator.state = info["replay_rng"]
@@ -270,7 +270,10 @@ def _crossed(before: int, after: int, interval: int) -> bool:
 
 
 def prepare(config: ExpertConfig, folder: str | Path, *, resume: bool = False) -> ExpertTrainer:
-    """Open a run folder: a new one, or with `resume` one that holds a checkpoint (`total_steps` may be extended)."""
+    """Open a run folder: a new one, or with `resume` one that was begun before.
+
+    A resumed run keeps its own settings; its end (`total_steps`, `stop_at_return`) is taken from `config`.
+    """
     folder = Path(folder)
     config_path = folder / "config.json"
     if resume:
@@ -279,14 +282,22 @@ def prepare(config: ExpertConfig, folder: str | Path, *, resume: bool = False) -
             raise InputError(
                 f"{folder} trains {saved.env_id} with seed {saved.seed}, not {config.env_id} with seed {config.seed}"
             )
+        if config.sac is not None and config.sac != saved.sac:
+            raise InputError(f"{folder} was begun with other hyper-parameters: {saved.sac}")
+        config = replace(saved, total_steps=config.total_steps, stop_at_return=config.stop_at_return)
     elif config_path.exists():
         raise InputError(f"{folder} holds a run already: add --resume to continue it, or choose another folder")
     trainer = ExpertTrainer(config, folder)
-    folder.mkdir(parents=True, exist_ok=True)
     files.write_json(config_path, {"expert": asdict(trainer.config), "environment": trainer.spec.to_json()})
+    files.write_json(folder / "metadata.json", provenance())
     if resume and trainer.checkpoint_path.exists():
         trainer.resume()
     return trainer
+
+
+def saved_steps(folder: str | Path) -> int:
+    """Return how many steps a run was meant to take."""
+    return ExpertConfig.from_json(files.read_json(Path(folder) / "config.json")["expert"]).total_steps
 
 
 def best_policy(folder: str | Path) -> Policy:

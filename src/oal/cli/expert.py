@@ -8,7 +8,7 @@ import typer
 
 def expert(
     env: str = typer.Argument(..., help="A Gymnasium environment id, e.g. Hopper-v5."),
-    steps: int = typer.Option(300_000, help="Environment steps (one update per step)."),
+    steps: int | None = typer.Option(None, help="Environment steps; default 300,000, or what the resumed run says."),
     seed: int = typer.Option(0, help="Root seed of all random streams."),
     out: Path | None = typer.Option(None, help="Run folder; default runs/expert-ENV."),
     episodes: int = typer.Option(25, help="Trajectories to record at the end."),
@@ -20,16 +20,16 @@ def expert(
     quiet: bool = typer.Option(False, "--quiet", help="No progress bar."),
 ) -> None:
     """Train a soft actor-critic expert, keep its best policy and record trajectories of it."""
-    from oal import runtime
+    from oal import console, runtime
 
     runtime.set_threads(threads)
     runtime.keep_compiled_programs()
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
     from oal import expert as experts
     from oal.envs import describe, make
 
     folder = out if out is not None else Path("runs") / f"expert-{env.replace('/', '_')}"
+    if steps is None:
+        steps = experts.saved_steps(folder) if resume else 300_000
     config = experts.ExpertConfig(
         env_id=env,
         total_steps=steps,
@@ -37,28 +37,18 @@ def expert(
         stop_at_return=stop_at_return,
         checkpoint_every=checkpoint_every,
     )
-    if batch_size is not None:
+    if batch_size is not None and not resume:
         kind = describe(make(env)).kind
         config = replace(config, sac=replace(experts.default_sac(kind), batch_size=batch_size))
     trainer = experts.prepare(config, folder, resume=resume)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[figures]}"),
-    )
     try:
-        with Progress(*columns, disable=quiet) as bar:
-            task = bar.add_task(env, total=steps, completed=trainer.progress.step, figures="")
+        with console.progress(env, steps, enabled=not quiet) as advance:
+            shown = 0
 
             def show(progress: experts.Progress) -> None:
-                bar.update(
-                    task,
-                    completed=progress.step,
-                    figures=f"return {progress.last_return:.0f} (best {progress.best_return:.0f})",
-                )
+                nonlocal shown
+                advance(progress.step - shown, f"return {progress.last_return:.0f}, best {progress.best_return:.0f}")
+                shown = progress.step
 
             trainer.run(show)
     finally:
