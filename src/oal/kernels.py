@@ -66,6 +66,43 @@ def draw(probabilities, u):
     return last
 
 
+# The exponential ------------------------------------------------------------------------------------------------------
+
+LOG2_E = 1.4426950408889634
+LN2_HIGH, LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10
+ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to a whole number, which stands in the lowest bits then
+ONE_BITS = 4607182418800017408  # the bits of 1.0
+
+
+@jit
+def exponentials(x, out):
+    """Write exp(x) for x <= 0 into `out`, to the last bit or two; below -708 it stays at 3e-308.
+
+    Written without calls and branches so that the compiler turns it into vector instructions: 2^n times the Taylor
+    polynomial of the rest, |rest| <= ln(2) / 2.
+    """
+    for i in range(len(x)):
+        y = max(x[i], -708.0)
+        shifted = y * LOG2_E + ROUND
+        n = shifted - ROUND
+        r = (y - n * LN2_HIGH) - n * LN2_LOW
+        p = 1.0 / 479001600.0
+        p = p * r + 1.0 / 39916800.0
+        p = p * r + 1.0 / 3628800.0
+        p = p * r + 1.0 / 362880.0
+        p = p * r + 1.0 / 40320.0
+        p = p * r + 1.0 / 5040.0
+        p = p * r + 1.0 / 720.0
+        p = p * r + 1.0 / 120.0
+        p = p * r + 1.0 / 24.0
+        p = p * r + 1.0 / 6.0
+        p = p * r + 0.5
+        p = p * r + 1.0
+        p = p * r + 1.0
+        power = (np.float64(shifted).view(np.int64) << np.int64(52)) + np.int64(ONE_BITS)
+        out[i] = p * np.int64(power).view(np.float64)
+
+
 # Exact passes over an MDP -------------------------------------------------------------------------------------------
 
 
@@ -171,7 +208,7 @@ def sample(indptr, successors, cumulative, stationary, initial_cumulative, polic
 # their Q is constant over actions and their policy stays uniform; nothing leads to them under the empirical model.
 #
 # The empirical model lives in rows beside the slots. With pooled counts a state has its slots at all steps at once, at
-# the same place in each layer, and the rows of the first layer serve all steps (`row_base` is zero then).
+# the same place in each layer, and the rows of the first layer serve all steps.
 
 HOEFFDING, BERNSTEIN = 0, 1
 BOX, L2, SIMPLEX = 0, 1, 2
@@ -199,6 +236,7 @@ class Slots(NamedTuple):
     mass: Array  # [slots] state occupancy
     visits: Array  # [rows, A]
     inverse: Array  # [rows, A] 1 / n, or 0 before the first visit
+    root: Array  # [rows, A] 1 / sqrt(n v 1)
     edge_start: Index  # [rows, A]
     edge_count: Index  # [rows, A]
     edge_capacity: Index  # [rows, A]
@@ -343,16 +381,11 @@ def add_edge(slots, row, a, to, weight):
 
 
 @jit
-def row_base(slots, rules, h):
-    return 0 if rules.pooled else slots.base[h]
-
-
-@jit
 def room_for_an_episode(slots, rules):
     """Tell whether one more episode surely fits: at most one new state a step, and one new edge."""
     opened = rules.horizon if rules.pooled else 1
     for h in range(rules.horizon):
-        if slots.count[h] + opened > slots.base[h + 1] - slots.base[h]:
+        if min(slots.count[h] + opened, rules.n_states) > slots.base[h + 1] - slots.base[h]:
             return LAYER_FULL
     if slots.edges_used[0] + rules.horizon * max(2, 2 * slots.edges_used[1]) > len(slots.edge_to):
         return EDGES_FULL
@@ -369,8 +402,8 @@ def count_trajectory(slots, rules, states, actions):
         return False
     H, S = rules.horizon, rules.n_states
     keys, values, hashing, base = slots.place_keys, slots.place_values, slots.hashing, slots.base
-    visits, inverse, edge_start, edge_count = slots.visits, slots.inverse, slots.edge_start, slots.edge_count
-    edge_to, edge_weight = slots.edge_to, slots.edge_weight
+    visits, inverse, root = slots.visits, slots.inverse, slots.root
+    edge_start, edge_count, edge_to, edge_weight = slots.edge_start, slots.edge_count, slots.edge_to, slots.edge_weight
     opened = False
     row, action = 0, 0
     for h in range(H):
@@ -395,6 +428,7 @@ def count_trajectory(slots, rules, states, actions):
         row, action = (0 if rules.pooled else base[h]) + place, actions[h]
         visits[row, action] += 1.0
         inverse[row, action] = 1.0 / visits[row, action]
+        root[row, action] = math.sqrt(inverse[row, action])
     return opened
 
 
@@ -433,40 +467,38 @@ def action_probabilities(slots, rules, h, s, out):
         out[a] = 1.0 / rules.n_actions if place < 0 else slots.policy[slots.base[h] + place, a]
 
 
-# The two passes below are the inner loop. They take fields into local names first: reading them through the tuple
-# inside a loop costs a reference count each time.
+# The passes below are the inner loop. They take fields into local names, flattened, first: reading them through the
+# tuple inside a loop costs a reference count each time. Entry (slot, a) is number slot * A + a.
 
 
 @jit_inlined
 def estimate_occupancy(slots, rules):
     """Algorithm 2, line 3: d_hat of the current policy by forward recursion under the empirical model."""
     H, A = rules.horizon, rules.n_actions
-    base, count, mass, policy = slots.base, slots.count, slots.mass, slots.policy
-    occupancy, occupancy_sum, inverse = slots.occupancy, slots.occupancy_sum, slots.inverse
-    edge_start, edge_count = slots.edge_start, slots.edge_count
-    edge_to, edge_weight = slots.edge_to, slots.edge_weight
-    start_weight = slots.start_weight
-    total = max(slots.start_total[0], 1.0)
+    base, count, mass, policy = slots.base, slots.count, slots.mass, slots.policy.ravel()
+    occupancy, occupancy_sum, inverse = slots.occupancy.ravel(), slots.occupancy_sum.ravel(), slots.inverse.ravel()
+    edge_start, edge_count = slots.edge_start.ravel(), slots.edge_count.ravel()
+    edge_to, edge_weight, start_weight = slots.edge_to, slots.edge_weight, slots.start_weight
+    mass[:] = 0.0
+    total = 1.0 / max(slots.start_total[0], 1.0)
     for j in range(count[0]):
-        mass[j] = start_weight[j] / total
+        mass[j] = start_weight[j] * total
     for h in range(H):
         last = h + 1 == H
         below = base[h + 1]
-        rows = 0 if rules.pooled else base[h]
-        if not last:
-            for j in range(count[h + 1]):
-                mass[below + j] = 0.0
-        for j in range(count[h]):
-            slot, row = base[h] + j, rows + j
+        shift = base[h] if rules.pooled else 0  # from slots to rows
+        for slot in range(base[h], base[h] + count[h]):
             m = mass[slot]
             for a in range(A):
-                d = m * policy[slot, a]
-                occupancy[slot, a] = d
-                occupancy_sum[slot, a] += d
+                i = slot * A + a
+                d = m * policy[i]
+                occupancy[i] = d
+                occupancy_sum[i] += d
                 if not last:
-                    share = d * inverse[row, a]
-                    start = edge_start[row, a]
-                    for e in range(start, start + edge_count[row, a]):
+                    row = i - shift * A
+                    share = d * inverse[row]
+                    start = edge_start[row]
+                    for e in range(start, start + edge_count[row]):
                         mass[below + edge_to[e]] += share * edge_weight[e]
 
 
@@ -534,56 +566,58 @@ def update_players(slots, rules, weights, k):
     with_bonus = rules.bonus_scale > 0.0 and not rules.model_known
     bernstein = with_bonus and rules.bonus == BERNSTEIN
     box = rules.cost_set == BOX
-    base, count, policy, logits, cost = slots.base, slots.count, slots.policy, slots.logits, slots.cost
-    occupancy, expert, Q, V, inverse = slots.occupancy, slots.expert, slots.Q, slots.V, slots.inverse
-    edge_start, edge_count = slots.edge_start, slots.edge_count
+    base, count, V = slots.base, slots.count, slots.V
+    policy, logits, cost, Q = slots.policy.ravel(), slots.logits.ravel(), slots.cost.ravel(), slots.Q.ravel()
+    occupancy, expert = slots.occupancy.ravel(), slots.expert.ravel()
+    inverse, root = slots.inverse.ravel(), slots.root.ravel()
+    edge_start, edge_count = slots.edge_start.ravel(), slots.edge_count.ravel()
     edge_to, edge_weight = slots.edge_to, slots.edge_weight
     for h in range(H - 1, -1, -1):
         last = h + 1 == H
         below = base[h + 1]
-        rows = 0 if rules.pooled else base[h]
-        for j in range(count[h]):
-            slot, row = base[h] + j, rows + j
+        shift = base[h] if rules.pooled else 0  # from slots to rows
+        for slot in range(base[h], base[h] + count[h]):
             expected = 0.0
             largest = -np.inf
             for a in range(A):
-                share = inverse[row, a]
+                i = slot * A + a
+                row = i - shift * A
                 mean, variance = 0.0, 0.0
                 if not last:
-                    start = edge_start[row, a]
-                    stop = start + edge_count[row, a]
+                    start = edge_start[row]
+                    stop = start + edge_count[row]
                     for e in range(start, stop):
                         mean += edge_weight[e] * V[below + edge_to[e]]
-                    mean *= share
+                    mean *= inverse[row]
                     if bernstein:
                         for e in range(start, stop):
                             variance += edge_weight[e] * (V[below + edge_to[e]] - mean) ** 2
-                        variance *= share
-                q = cost[slot, a] - rules.cost_low + mean
-                if with_bonus:
-                    seen = share if share > 0.0 else 1.0  # 1 / (n v 1)
-                    if bernstein:
-                        q -= deviation * math.sqrt(variance * seen) + fallback * seen
-                    else:
-                        q -= hoeffding * math.sqrt(seen)
+                        variance *= inverse[row]
+                q = cost[i] - rules.cost_low + mean
+                if bernstein:
+                    q -= (deviation * math.sqrt(variance) + fallback * root[row]) * root[row]
+                elif with_bonus:
+                    q -= hoeffding * root[row]
                 q = max(q, 0.0)
-                Q[slot, a] = q
-                expected += policy[slot, a] * q
-                logits[slot, a] -= policy_step * q
-                largest = max(largest, logits[slot, a])
+                Q[i] = q
+                expected += policy[i] * q
+                logits[i] -= policy_step * q
+                largest = max(largest, logits[i])
                 if box:
-                    c = cost[slot, a] + cost_step * (occupancy[slot, a] - expert[slot, a])
-                    cost[slot, a] = min(max(c, 0.0), 1.0)
+                    c = cost[i] + cost_step * (occupancy[i] - expert[i])
+                    cost[i] = min(max(c, 0.0), 1.0)
             V[slot] = expected
-            total = 0.0
             for a in range(A):
                 # Kept near zero: a constant does not change the policy, and it keeps the digits for the differences.
-                logits[slot, a] -= largest
-                policy[slot, a] = math.exp(logits[slot, a])
-                total += policy[slot, a]
-            total = 1.0 / total
-            for a in range(A):
-                policy[slot, a] *= total
+                logits[slot * A + a] -= largest
+    exponentials(logits, policy)
+    for slot in range(base[H]):
+        total = 0.0
+        for a in range(A):
+            total += policy[slot * A + a]
+        total = 1.0 / total
+        for a in range(A):
+            policy[slot * A + a] *= total
     if not box:
         update_weights(slots, rules, weights, cost_step)
         set_linear_costs(slots, rules, weights)
@@ -734,10 +768,10 @@ def install_model(slots, rules, truth, reached):
                 activate(slots, rules, h, s)
     for h in range(1 if rules.pooled else H):
         for j in range(slots.count[h]):
-            row = row_base(slots, rules, h) + j
+            row = (0 if rules.pooled else slots.base[h]) + j
             s = slots.state[slots.base[h] + j]
             for a in range(A):
-                slots.visits[row, a] = slots.inverse[row, a] = 1.0
+                slots.visits[row, a] = slots.inverse[row, a] = slots.root[row, a] = 1.0
                 if H == 1 or (h + 1 == H and not rules.pooled):
                     continue
                 index = ((0 if truth.stationary else h) * S + s) * A + a

@@ -322,8 +322,9 @@ class TabularOAL:
         if status == kernels.LAYER_FULL:
             room = slots.base[1:] - slots.base[:-1]
             opened = rules.horizon if rules.pooled else 1
-            tight = slots.count + opened > room
-            self._slots = _resize(slots, rules, np.where(tight, 2 * room + opened, room), len(slots.edge_to))
+            tight = np.minimum(slots.count + opened, rules.n_states) > room
+            more = np.minimum(2 * room + opened, rules.n_states)
+            self._slots = _resize(slots, rules, np.where(tight, more, room), len(slots.edge_to))
         else:
             need = rules.horizon * 2 * max(1, int(slots.edges_used[1]))
             self._slots = _resize(slots, rules, slots.base[1:] - slots.base[:-1], 2 * len(slots.edge_to) + need)
@@ -646,7 +647,7 @@ SMALL_TABLE = 1 << 16
 
 def _empty_slots(rules: kernels.Rules) -> kernels.Slots:
     H, A = rules.horizon, rules.n_actions
-    room = np.full(H, min(FIRST_ROOM, rules.n_states) + (H if rules.pooled else 1), dtype=np.int64)
+    room = np.full(H, min(FIRST_ROOM, rules.n_states), dtype=np.int64)
     base = np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
     total, rows = int(base[-1]), int(base[1] if rules.pooled else base[-1])
     keys, values, hashing = _place_table(rules, total)
@@ -670,6 +671,7 @@ def _empty_slots(rules: kernels.Rules) -> kernels.Slots:
         mass=zeros(total),
         visits=zeros(rows, A),
         inverse=zeros(rows, A),
+        root=np.ones((rows, A)),
         edge_start=whole(rows, A),
         edge_count=whole(rows, A),
         edge_capacity=whole(rows, A),
@@ -694,7 +696,7 @@ def _resize(slots: kernels.Slots, rules: kernels.Rules, room: NDArray[np.int64],
     base = np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
     total, rows = int(base[-1]), int(base[1] if rules.pooled else base[-1])
     moved: dict[str, Any] = {"base": base}
-    row_fields = ("visits", "inverse", "edge_start", "edge_count", "edge_capacity")
+    row_fields = ("visits", "inverse", "root", "edge_start", "edge_count", "edge_capacity")
     for name in (
         "state",
         "logits",
@@ -710,7 +712,8 @@ def _resize(slots: kernels.Slots, rules: kernels.Rules, room: NDArray[np.int64],
     ):
         old = getattr(slots, name)
         pooled_rows = name in row_fields and rules.pooled
-        new = np.zeros((rows if name in row_fields else total, *old.shape[1:]), dtype=old.dtype)
+        fill = np.ones if name == "root" else np.zeros
+        new = fill((rows if name in row_fields else total, *old.shape[1:]), dtype=old.dtype)
         for h in range(1 if pooled_rows else rules.horizon):
             count = slots.count[h]
             new[base[h] : base[h] + count] = old[slots.base[h] : slots.base[h] + count]
@@ -744,7 +747,7 @@ def _check_slots(slots: kernels.Slots, fresh: kernels.Slots, rules: kernels.Rule
     total, rows = int(slots.base[-1]), int(slots.base[1 if rules.pooled else -1])
     of_slots = (slots.state, slots.logits, slots.policy, slots.cost, slots.expert, slots.occupancy)
     of_slots += (slots.occupancy_sum, slots.Q, slots.V, slots.mass)
-    of_rows = (slots.visits, slots.inverse, slots.edge_start, slots.edge_count, slots.edge_capacity)
+    of_rows = (slots.visits, slots.inverse, slots.root, slots.edge_start, slots.edge_count, slots.edge_capacity)
     edges = len(slots.edge_to)
     places = len(slots.place_keys)
     last_edge = slots.edge_start + slots.edge_capacity
