@@ -135,7 +135,7 @@ def estimate(
     learner.check(cost_set.shape)
     K = len(learner)
     x, columns = _episode_coordinates(cost_set, learner, demos)
-    mine, theirs = x[:K], x[K:]
+    mine, theirs = x[:K].T, x[K:].T
     known = None
     if expert_features is not None:
         known = np.asarray(expert_features, dtype=np.float64)
@@ -145,8 +145,8 @@ def estimate(
         known = known.ravel()[columns]
 
     def difference(weights_mine: Array, weights_theirs: Array) -> Array:
-        expert = known if known is not None else weights_theirs @ theirs / weights_theirs.sum()
-        return K * (weights_mine @ mine / weights_mine.sum() - expert)
+        expert = known if known is not None else theirs @ weights_theirs / weights_theirs.sum()
+        return K * (mine @ weights_mine / weights_mine.sum() - expert)
 
     def plug_in(weights_mine: Array, weights_theirs: Array) -> float:
         return cost_set.support(difference(weights_mine, weights_theirs))
