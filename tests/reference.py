@@ -88,7 +88,7 @@ class ReferenceOAL:
         return states, actions
 
     def episode(self) -> None:
-        H, S, A = self.shape
+        H, S, _ = self.shape
         settings = self.settings
         self.k += 1
         K = self.k if settings.anytime else self.K

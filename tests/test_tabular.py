@@ -348,4 +348,4 @@ def test_demonstrations_of_another_mdp_are_refused():
 def test_presets_are_what_the_documentation_says():
     paper = PRESETS["paper"]
     assert (paper.bonus, paper.bonus_scale, paper.policy_step_scale, paper.cost_step_scale) == ("hoeffding", 1, 1, 1)
-    assert not (paper.anytime or paper.pooled or paper.expert_model)
+    assert (paper.anytime, paper.pooled, paper.expert_model, paper.policy_start) == (False, False, False, "uniform")

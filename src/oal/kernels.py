@@ -434,7 +434,7 @@ def count_trajectory(slots, rules, states, actions):
 
 @jit
 def add_demonstrations(slots, rules, states, actions, first, learn_model):
-    """Add the experts' trajectories from number `first` on to d_hat^E (and to the model); return how far there was room."""
+    """Add trajectories from number `first` on to d_hat^E (and to the model); return how far there was room."""
     for i in range(first, len(states)):
         if room_for_an_episode(slots, rules) != GOES_ON:
             return i
