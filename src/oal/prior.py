@@ -340,8 +340,8 @@ def _expert_occupancy(expert: Expert, shape: tuple[int, int, int]) -> Array:
     if not np.all(np.isfinite(d)) or d.min() < 0 or np.abs(mass - 1).max() > 1e-6:
         step = int(np.argmax(np.nan_to_num(np.abs(mass - 1), nan=np.inf)))
         raise InputError(
-            f"the expert's occupancy at step {step} sums to {mass[step]:.6g}: it must be a distribution over (s, a) at "
-            "each step; from a policy, make it with oal.mdp.occupancy(mdp, policy)"
+            f"the expert's occupancy at step {step} sums to {mass[step]:.6g} (least entry {d.min():.6g}): it must be a "
+            "distribution over (s, a) at each step; from a policy, make it with oal.mdp.occupancy(mdp, policy)"
         )
     return d
 
