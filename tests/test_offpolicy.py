@@ -133,11 +133,16 @@ def test_targets_follow_at_their_rate_and_the_key_moves() -> None:
 
 @pytest.mark.parametrize("shapes", [CONTINUOUS, DISCRETE], ids=lambda shapes: shapes.kind)
 def test_temperature_moves_towards_the_target_entropy(shapes: Shapes) -> None:
-    batch = random_batch(shapes)
-    for target, direction in ((100.0, 1.0), (-100.0, -1.0)):
-        config = SACConfig(hidden=(16,), target_entropy=target)
-        state = init_sac(0, shapes, config)
-        new, _ = compiled_update(shapes, config)(state, batch, jnp.float32(0.0))
+    """A wide policy lowers the temperature, a narrow one raises it."""
+    state = init_sac(0, shapes, SMALL)
+    last = state.actor[-1]
+    if shapes.kind == "continuous":
+        wide, narrow = (last.bias.at[shapes.action_size :].set(value) for value in (1.0, -9.0))
+    else:
+        wide, narrow = (last.bias.at[0].set(value) for value in (0.0, 50.0))
+    for bias, direction in ((wide, -1.0), (narrow, 1.0)):
+        actor = (*state.actor[:-1], nets.Layer(last.weight, bias))
+        new, _ = compiled_update(shapes, SMALL)(state._replace(actor=actor), random_batch(shapes), jnp.float32(0.0))
         assert np.sign(new.log_temperature - state.log_temperature) == direction
 
 
@@ -172,8 +177,12 @@ def test_relabelled_costs_replace_the_recorded_ones() -> None:
 PROBE = SACConfig(hidden=(32, 32), learning_rate=3e-3, gamma=0.5, batch_size=64, target_rate=0.05, target_entropy=0.1)
 
 
+def with_absorbing_cost(absorbing_cost: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+    return batch.cost, absorbing_cost
+
+
 def train(shapes: Shapes, config: SACConfig, batch_of: object, blocks: int, absorbing_cost: float = 0.0) -> SACState:
-    block = compile_sac(shapes, config, relabel=lambda cost_abs, b: (b.cost, cost_abs))
+    block = compile_sac(shapes, config, relabel=with_absorbing_cost)
     state = init_sac(0, shapes, config)
     rng = np.random.default_rng(0)
     for _ in range(blocks):
