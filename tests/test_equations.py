@@ -9,7 +9,7 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import rel_entr
 
 from bruteforce import random_distributions, random_mdp
-from oal import equations
+from oal import equations, equations_doc
 from oal import mdp as mdps
 
 # H, S, A of the numbers worked out by hand below, with K = 100 episodes, N = 50 demonstrations and delta = 0.3.
@@ -309,3 +309,23 @@ def test_value_difference_lemma(rng):
         )
         got = equations.value_difference(p, pi, c, p_other, pi_other, c_other, mu)
         assert got == pytest.approx(expected, abs=1e-12)
+
+
+# docs/equations.md ---------------------------------------------------------------------------------------------------
+
+
+def test_every_equation_names_its_place_in_the_paper_and_has_a_test():
+    listed = equations_doc.entries()
+    users = equations_doc.tests_by_name(equations_doc.ROOT / "tests")
+    functions = {name for name, value in vars(equations).items() if getattr(value, "__module__", "") == "oal.equations"}
+    assert {entry.name for entry in listed} == functions
+    assert not [entry.name for entry in listed if not entry.paper], "these docstrings lack a line `Paper: ...`"
+    assert not [entry.name for entry in listed if not users.get(entry.name)], "these equations have no test"
+    unknown = set(users) - functions
+    assert not unknown, "tests name equations that do not exist"
+
+
+def test_the_page_of_equations_is_up_to_date():
+    written = equations_doc.PAGE.read_text(encoding="utf-8")
+    assert written == equations_doc.page(equations_doc.ROOT / "tests"), "docs/equations.md is stale: run  make docs"
+    assert all(f"| `{entry.name}` |" in written for entry in equations_doc.entries())
