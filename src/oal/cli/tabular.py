@@ -243,23 +243,23 @@ def compare(
     seed: int = typer.Option(0, help="Seed of demonstrations and learners."),
     as_json: bool = typer.Option(False, "--json", help="Print the rows as JSON."),
 ) -> None:
+    import dataclasses
+
     from oal import mdp, prior, seeding
-    from oal.console import table
-    from oal.costsets import CostSet
+    from oal.console import progress, table
     from oal.errors import at_least
 
     at_least("--demos", demos, 1)
     problem = environment(env, horizon)
-    trajectories = mdp.sample(
-        problem, mdp.expert_policy(problem), demos, rng=seeding.generator(seed, "demonstrations", demos)
-    )
-    rows = prior.compare(
-        problem, trajectories, CostSet(cost_set, problem.shape), iterations=iterations, episodes=episodes, seed=seed
-    )
+    rng = seeding.generator(seed, "demonstrations", demos)
+    trajectories = mdp.sample(problem, mdp.expert_policy(problem), demos, rng=rng)
+    with progress(f"{problem.name}: algorithms", 12) as advance:
+        found = prior.compare(
+            problem, trajectories, cost_set, iterations=iterations, episodes=episodes, seed=seed, advance=advance
+        )
+    rows = [dataclasses.asdict(row) for row in found]
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    columns = list(rows[0])
-    table(
-        f"{problem.name}, {cost_set} costs, N={demos}", columns, [[row[column] for column in columns] for row in rows]
-    )
+    title = f"{problem.name}, {cost_set} costs, N={demos}, K={episodes:,}: gap to the expert, and its price"
+    table(title, [name.replace("_", " ") for name in rows[0]], [list(row.values()) for row in rows])

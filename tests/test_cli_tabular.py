@@ -1,0 +1,109 @@
+"""The tabular commands: what they print, what they write, and how they refuse bad input."""
+
+import csv
+import json
+import sys
+
+import pytest
+
+from oal.cli import main
+
+
+def run(capsys, monkeypatch, *words: str) -> tuple[int, str, str]:
+    """Run the command line in this process, as a user would."""
+    monkeypatch.setattr(sys, "argv", ["oal", *words])
+    code = 0
+    try:
+        main()
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else 0
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def test_learn_prints_a_summary_and_writes_curves(capsys, monkeypatch, tmp_path):
+    words = ["tabular", "learn", "chain:0.1", "--demos", "20", "--episodes", "200", "--seeds", "3", "--horizon", "6"]
+    code, out, _ = run(capsys, monkeypatch, *words, "--out", str(tmp_path))
+    assert code == 0
+    assert "AL regret per episode" in out
+    rows = list(csv.DictReader((tmp_path / "runs.csv").open()))
+    assert [row["seed"] for row in rows] == ["0", "1", "2"]
+    assert {path.name for path in tmp_path.iterdir()} >= {"regret.csv", "regret.png", "regret.svg", "config.json"}
+    assert json.loads((tmp_path / "config.json").read_text())["command"].startswith("oal tabular learn chain:0.1")
+
+
+@pytest.mark.parametrize("cost_set", ["box", "l2", "simplex"])
+def test_learn_as_json_is_repeatable(capsys, monkeypatch, cost_set):
+    words = ["tabular", "learn", "garnet:6:2", "--episodes", "100", "--seeds", "2", "--cost-set", cost_set, "--json"]
+    code, first, _ = run(capsys, monkeypatch, *words)
+    assert code == 0
+    document = json.loads(first)
+    assert document["cost_set"] == cost_set
+    assert len(document["runs"]) == 2
+    assert run(capsys, monkeypatch, *words)[1] == first
+
+
+def test_learn_from_samples_only_estimates_the_regret(capsys, monkeypatch):
+    words = [
+        "tabular",
+        "learn",
+        "FrozenLake-v1",
+        "--samples-only",
+        "--horizon",
+        "8",
+        "--episodes",
+        "60",
+        "--seeds",
+        "1",
+    ]
+    code, out, _ = run(capsys, monkeypatch, *words, "--json")
+    assert code == 0
+    result = json.loads(out)["runs"][0]
+    assert result["low"] <= result["regret_per_episode"] <= result["high"]
+
+
+def test_compare_lists_the_algorithms_and_the_mdps_they_solved(capsys, monkeypatch):
+    words = ["tabular", "compare", "garnet:6:2", "--horizon", "4", "--iterations", "20", "--episodes", "100", "--json"]
+    code, out, _ = run(capsys, monkeypatch, *words, "--cost-set", "simplex")
+    assert code == 0
+    rows = {(row["algorithm"], row["model"]): row for row in json.loads(out)}
+    assert any("MWAL" in algorithm for algorithm, _ in rows)
+    oal = [row for (algorithm, _), row in rows.items() if algorithm.startswith("OAL")]
+    assert oal
+    assert all(row["mdps_solved"] == 0 for row in oal)
+
+
+BAD = [
+    (["tabular", "learn", "chan"], "environment 'chan' is unknown"),
+    (["tabular", "learn", "chain:x"], "environment 'chain:x'"),
+    (["tabular", "learn", "chain:2"], "alpha is 2.0"),
+    (["tabular", "learn", "Hopper-v5"], "Discrete spaces"),
+    (["tabular", "learn", "NoSuch-v0"], "NoSuch"),
+    (["tabular", "learn", "chain", "--demos", "0"], "--demos is 0"),
+    (["tabular", "learn", "chain", "--episodes", "0"], "--episodes is 0"),
+    (["tabular", "learn", "chain", "--seeds", "0"], "--seeds is 0"),
+    (["tabular", "learn", "chain", "--cost-set", "cone"], "cost set 'cone' is unknown"),
+    (["tabular", "learn", "chain", "--preset", "mine"], "preset 'mine' is unknown"),
+    (["tabular", "learn", "chain", "--samples-only"], "--samples-only is for Gymnasium environments"),
+    (["tabular", "learn", "spawn", "--pooled"], "depend on the step"),
+    (["figure", "nothing"], "figure 'nothing' is unknown"),
+    (["figure", "bc", "--demos", "3"], "the figure bc has no option --demos"),
+    (["figure", "exploration", "--seeds", "0"], "number of seeds is 0"),
+]
+
+
+@pytest.mark.parametrize("words,message", BAD, ids=[" ".join(words) for words, _ in BAD])
+def test_bad_input_is_one_line_and_exit_code_2(capsys, monkeypatch, words, message):
+    code, _, err = run(capsys, monkeypatch, *words)
+    assert code == 2
+    lines = [line for line in err.strip().splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1
+    assert message in lines[0]
+    assert "Traceback" not in err
+
+
+def test_demo_ends_with_a_picture(capsys, monkeypatch, tmp_path):
+    code, out, _ = run(capsys, monkeypatch, "demo", "--out", str(tmp_path), "--episodes", "300", "--seeds", "2")
+    assert code == 0
+    assert "behavioural cloning" in out
+    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
