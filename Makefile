@@ -6,7 +6,7 @@ EXTRAS := dev,minari,datasets,hdf5,box2d
 # One thread per process: parallel one-thread processes beat one many-thread process.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo test test-slow check format bench docs clean
+.PHONY: help demo test test-slow test-lowest check format bench docs clean
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
 
@@ -45,8 +45,14 @@ format: $(VENV)/.dev ## put the code in shape
 bench: $(VENV)/.dev ## measure, as ratios in one run (BENCH=--quick for a short one)
 	$(BIN)/python benchmarks/run.py $(BENCH)
 
-docs: $(VENV)/.dev ## write the generated pages of docs/ again
+docs: $(VENV)/.dev ## write the generated parts of docs/ again
 	$(BIN)/python -m oal.equations_doc
+	$(BIN)/python docs/build.py
+
+test-lowest: | $(BIN)/python ## the fast tests with the oldest versions that pyproject.toml allows
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt -e '.[dev,minari,datasets,hdf5]'
+	$(ONE_THREAD) .venv-lowest/bin/python -m pytest -n 2 -m 'not slow'
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache

@@ -1,0 +1,115 @@
+"""Fill the tables of docs/*.md from the files that commands wrote: `make docs`.
+
+A block
+
+    <!-- table: results/bc/bc.csv columns: demonstrations, variant, mean -->
+    <!-- end -->
+
+is filled with a table of that CSV (rows: `where: variant=BC` keeps some); `shipped demonstrations`, `config: FILE` and
+`bench: FILE` make theirs from JSON. Everything between the two comments is written anew.
+"""
+
+import csv
+import json
+import re
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent
+BLOCK = re.compile(r"(<!-- (?P<what>[^\n]*?) -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
+
+
+def markdown(columns: list[str], rows: list[list[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join("| " + " | ".join(str(cell) for cell in line) + " |\n" for line in lines)
+
+
+def number(text: str) -> str:
+    """Round what is a decimal number to three places; leave everything else alone."""
+    return f"{float(text):.3f}" if re.fullmatch(r"-?\d+\.\d+(e-?\d+)?", text) else text
+
+
+def table(what: str) -> str:
+    found = re.fullmatch(r"table: (?P<file>\S+)(?: columns: (?P<columns>.*?))?(?: where: (?P<where>.*))?", what)
+    if found is None:
+        raise SystemExit(f"docs: cannot read the block '{what}'")
+    with (DOCS / found["file"]).open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    if found["where"]:
+        column, value = found["where"].split("=", 1)
+        rows = [row for row in rows if row[column].startswith(value)]
+    columns = found["columns"].split(", ") if found["columns"] else list(rows[0])
+    return markdown(columns, [[number(row[column]) for column in columns] for row in rows])
+
+
+def config(what: str) -> str:
+    about = json.loads((DOCS / what.removeprefix("config: ")).read_text(encoding="utf-8"))
+    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    return f"\n`{about['command']}` at commit `{about['commit']}` ({versions}).\n\n"
+
+
+def shipped(_: str) -> str:
+    path = DOCS.parent / "src" / "oal" / "data" / "demos" / "table.json"
+    entries = json.loads(path.read_text(encoding="utf-8"))
+    rows = [
+        [
+            name,
+            entry["episodes"],
+            f"{entry['transitions']:,}",
+            f"{entry['return_mean']:.1f} ± {entry['return_std']:.1f}",
+            f"{entry['policy_after_steps']:,}",
+            f"`{entry['command']}`",
+        ]
+        for name, entry in entries.items()
+    ]
+    return markdown(["name", "episodes", "steps", "return (mean ± std)", "policy after", "command"], rows)
+
+
+def bench(what: str) -> str:
+    results = json.loads((DOCS / what.removeprefix("bench: ")).read_text(encoding="utf-8"))["results"]
+    rows = []
+    for result in results:
+        if "skipped" in result:
+            rows.append([result["name"], "skipped", "", "", result["skipped"]])
+            continue
+        rates = ", ".join(f"{k} {v['median']:.4g}" for k, v in result.items() if isinstance(v, dict) and k != "ratio")
+        spread = f"{result['ratio']['min']:.3g} to {result['ratio']['max']:.3g}"
+        rows.append(
+            [
+                result["name"],
+                f"{result['ratio']['median']:.3g}",
+                spread,
+                result.get("aim", ""),
+                f"{rates} {result['unit']}",
+            ]
+        )
+    return markdown(["what", "ratio", "spread", "aim", "medians"], rows)
+
+
+def filled(text: str) -> str:
+    makers = {"table": table, "config": config, "shipped": shipped, "bench": bench}
+
+    def fill(block: re.Match[str]) -> str:
+        word = re.match(r"\w+", block["what"])
+        maker = makers.get(word[0]) if word else None
+        return block[0] if maker is None else block[1] + maker(block["what"]) + block[4]
+
+    return BLOCK.sub(fill, text)
+
+
+def main() -> int:
+    """Write the pages; with `--check`, only say which are out of date."""
+    stale = []
+    for page in sorted(DOCS.glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        if (new := filled(text)) != text:
+            stale.append(page.name)
+            if "--check" not in sys.argv:
+                page.write_text(new, encoding="utf-8")
+    if stale:
+        print(("out of date, run make docs: " if "--check" in sys.argv else "written: ") + ", ".join(stale))
+    return int(bool(stale) and "--check" in sys.argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
