@@ -28,10 +28,8 @@ def install(name: str, packages: Sequence[Sequence[str]]) -> Path:
     wanted = json.dumps(packages)
     if done.exists() and done.read_text() == wanted:
         return python
-    print(
-        f"Installing {', '.join([word for group in packages for word in group])} into {folder.relative_to(ROOT)} (once) ...",
-        flush=True,
-    )
+    names = ", ".join(word for group in packages for word in group)
+    print(f"Installing {names} into {folder.relative_to(ROOT)} (once) ...", flush=True)
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     for group in packages:

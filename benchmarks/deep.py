@@ -9,26 +9,15 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import ROOT, install, ratios, spread
 
-ROOT = Path(__file__).resolve().parent.parent
-PEERS = ROOT / ".bench" / "sb3"
 # torch first and pinned: the others would otherwise choose a build of their own
 PEER_PACKAGES = (("torch==2.13.0",), ("stable-baselines3==2.9.0", "sbx-rl==0.28.0", "gymnasium[mujoco]"))
-
-
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median, smallest and largest."""
-    return {"median": float(np.median(values)), "min": float(min(values)), "max": float(max(values))}
-
-
-def ratios(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
-    """Ratio of each repetition's pair, with its spread."""
-    return spread([a / b for a, b in zip(ours, theirs, strict=True)])
 
 
 def _timed_raw(env_id: str, steps: int, actions: np.ndarray) -> float:
@@ -98,24 +87,6 @@ def stepping_share(
     return results
 
 
-def install_peers(log: Callable[[str], None] = print) -> Path:
-    """Install sbx and Stable-Baselines3 into their own environment under .bench, once; return its Python."""
-    python = PEERS / "bin" / "python"
-    done = PEERS / ".installed"
-    wanted = json.dumps(PEER_PACKAGES)
-    if done.exists() and done.read_text() == wanted:
-        return python
-    log(f"Installing sbx and Stable-Baselines3 into {PEERS.relative_to(ROOT)} (once) ...")
-    if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", str(PEERS)], check=True)
-    for packages in PEER_PACKAGES:
-        subprocess.run(
-            [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages], check=True
-        )
-    done.write_text(wanted)
-    return python
-
-
 def _worker(python: Path, library: str, *, steps: int, skip: int, threads: int, env_id: str) -> float:
     variables = {name: str(threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
     command = [
@@ -137,7 +108,7 @@ def sac_against_peers(
 
     256-256, batch 256, the same threads for all. What differs: oal does its updates in blocks of 50 after 50 steps.
     """
-    peers_python = install_peers()
+    peers_python = install("sb3", PEER_PACKAGES)
     pythons = {"oal": Path(sys.executable), "sbx": peers_python, "sb3": peers_python}
     rates: dict[str, list[float]] = {library: [] for library in pythons}
     for _ in range(repeats):

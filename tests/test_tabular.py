@@ -187,7 +187,7 @@ def test_unvisited_states_are_uniform_and_have_the_default_cost(rng):
     problem, demos = random_problem(rng, stationary=False)
     learner = TabularOAL(problem, demos, initial_cost=0.25).learn(3)
     seen = np.zeros(problem.shape[:2], dtype=bool)
-    for h, (first, count) in enumerate(zip(learner._slots.base, learner._slots.count, strict=False)):
+    for h, (first, count) in enumerate(zip(learner._slots.base, learner._slots.counts, strict=False)):
         seen[h, learner._slots.state[first : first + count]] = True
     assert learner.visited == seen.sum()
     np.testing.assert_array_equal(learner.cost[~seen], 0.25)

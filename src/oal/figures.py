@@ -146,6 +146,19 @@ def _check(seeds: int, episodes: int, **lists: Sequence[float]) -> None:
             raise InputError(f"{name} is {list(values)}: it must list positive numbers")
 
 
+def _bonus_claims(study: Study, name: str, xs: Sequence[float]) -> list[Claim]:
+    return [
+        decide(
+            "(1) bonus below no bonus",
+            f"{name}={x:g}{suffix}",
+            study.values[x, f"bonus{suffix}"],
+            study.values[x, f"no bonus{suffix}"],
+        )
+        for x in xs
+        for suffix in ("", ", expert model")
+    ]
+
+
 def exploration(
     out: str | os.PathLike[str],
     *,
@@ -186,17 +199,7 @@ def exploration(
                 values = _chain_regrets(problem, n, {"bonus_scale": scale} | steps, seeds=sweep_seeds, **run)
                 sweep.add((n, scale), values, demonstrations=n, bonus_scale=scale)
 
-    claims = []
-    for n in demonstrations:
-        for suffix in ("", ", expert model"):
-            claims.append(
-                decide(
-                    "(1) bonus below no bonus",
-                    f"N={n}{suffix}",
-                    study.values[n, f"bonus{suffix}"],
-                    study.values[n, f"no bonus{suffix}"],
-                )
-            )
+    claims = _bonus_claims(study, "N", demonstrations)
     for few, many in itertools.pairwise(demonstrations):
         claims.append(
             decide(
@@ -292,17 +295,7 @@ def noise(
                     problem, demonstrations, settings, seeds=seeds, episodes=episodes, threads=threads, advance=advance
                 )
                 study.add((alpha, variant), values, alpha=alpha, variant=variant, bonus_scale=settings["bonus_scale"])
-    claims = []
-    for alpha in alphas:
-        for suffix in ("", ", expert model"):
-            claims.append(
-                decide(
-                    "(1) bonus below no bonus",
-                    f"alpha={alpha:g}{suffix}",
-                    study.values[alpha, f"bonus{suffix}"],
-                    study.values[alpha, f"no bonus{suffix}"],
-                )
-            )
+    claims = _bonus_claims(study, "alpha", alphas)
     for alpha in alphas:
         for prefix in ("no bonus", "bonus"):
             claims.append(

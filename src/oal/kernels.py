@@ -220,7 +220,7 @@ class Slots(NamedTuple):
     """The visited part of the state space and everything the two players know about it."""
 
     base: Index  # [H + 1]
-    count: Index  # [H]
+    counts: Index  # [H]
     place_keys: Index  # hash table (h * S + s) -> place in the layer
     place_values: Index
     hashing: NDArray[np.uint64]  # multiplier, shift
@@ -333,8 +333,8 @@ def copy_places(keys, values, new_keys, new_values, hashing):
 @jit
 def open_slot(slots, rules, h, s):
     """Give (h, s) a slot in its closed-form start: uniform policy, default cost, no visits. Return its place."""
-    place = slots.count[h]
-    slots.count[h] += 1
+    place = slots.counts[h]
+    slots.counts[h] += 1
     insert_key(slots.place_keys, slots.place_values, slots.hashing, h * rules.n_states + s, place)
     slot = slots.base[h] + place
     slots.state[slot] = s
@@ -385,7 +385,7 @@ def room_for_an_episode(slots, rules):
     """Tell whether one more episode surely fits: at most one new state a step, and one new edge."""
     opened = rules.horizon if rules.pooled else 1
     for h in range(rules.horizon):
-        if min(slots.count[h] + opened, rules.n_states) > slots.base[h + 1] - slots.base[h]:
+        if min(slots.counts[h] + opened, rules.n_states) > slots.base[h + 1] - slots.base[h]:
             return LAYER_FULL
     if slots.edges_used[0] + rules.horizon * max(2, 2 * slots.edges_used[1]) > len(slots.edge_to):
         return EDGES_FULL
@@ -450,7 +450,7 @@ def add_demonstrations(slots, rules, states, actions, first, learn_model):
 def clone_experts(slots, rules, smoothing):
     """Start the policy from behavioural cloning where the experts were seen."""
     for h in range(rules.horizon):
-        for slot in range(slots.base[h], slots.base[h] + slots.count[h]):
+        for slot in range(slots.base[h], slots.base[h] + slots.counts[h]):
             seen = slots.expert[slot].sum()
             if seen > 0.0:
                 for a in range(rules.n_actions):
@@ -475,7 +475,7 @@ def action_probabilities(slots, rules, h, s, out):
 def estimate_occupancy(slots, rules):
     """Algorithm 2, line 3: d_hat of the current policy by forward recursion under the empirical model."""
     H, A = rules.horizon, rules.n_actions
-    base, count, mass, policy = slots.base, slots.count, slots.mass, slots.policy.ravel()
+    base, count, mass, policy = slots.base, slots.counts, slots.mass, slots.policy.ravel()
     occupancy, occupancy_sum, inverse = slots.occupancy.ravel(), slots.occupancy_sum.ravel(), slots.inverse.ravel()
     edge_start, edge_count = slots.edge_start.ravel(), slots.edge_count.ravel()
     edge_to, edge_weight, start_weight = slots.edge_to, slots.edge_weight, slots.start_weight
@@ -506,7 +506,7 @@ def estimate_occupancy(slots, rules):
 def set_linear_costs(slots, rules, weights):
     """Write c = w . phi(s) into the slots."""
     for h in range(rules.horizon):
-        for slot in range(slots.base[h], slots.base[h] + slots.count[h]):
+        for slot in range(slots.base[h], slots.base[h] + slots.counts[h]):
             c = 0.0
             for i in range(len(weights)):
                 c += weights[i] * rules.features[slots.state[slot], i]
@@ -520,7 +520,7 @@ def update_weights(slots, rules, weights, step):
     d = len(weights)
     gradient = np.zeros(d)
     for h in range(rules.horizon):
-        for slot in range(slots.base[h], slots.base[h] + slots.count[h]):
+        for slot in range(slots.base[h], slots.base[h] + slots.counts[h]):
             if slots.mass[slot] > 0.0:
                 for i in range(d):
                     gradient[i] += slots.mass[slot] * rules.features[slots.state[slot], i]
@@ -566,7 +566,7 @@ def update_players(slots, rules, weights, k):
     with_bonus = rules.bonus_scale > 0.0 and not rules.model_known
     bernstein = with_bonus and rules.bonus == BERNSTEIN
     box = rules.cost_set == BOX
-    base, count, V = slots.base, slots.count, slots.V
+    base, count, V = slots.base, slots.counts, slots.V
     policy, logits, cost, Q = slots.policy.ravel(), slots.logits.ravel(), slots.cost.ravel(), slots.Q.ravel()
     occupancy, expert = slots.occupancy.ravel(), slots.expert.ravel()
     inverse, root = slots.inverse.ravel(), slots.root.ravel()
@@ -716,7 +716,7 @@ def settle(slots, rules, truth, ledger, weights):
         if ledger.decompose:
             ledger.cost_sum[:] += rules.default_cost
             for h in range(rules.horizon):
-                for slot in range(slots.base[h], slots.base[h] + slots.count[h]):
+                for slot in range(slots.base[h], slots.base[h] + slots.counts[h]):
                     s = slots.state[slot]
                     for a in range(rules.n_actions):
                         ledger.cost_sum[(h * rules.n_states + s) * rules.n_actions + a] += (
@@ -767,7 +767,7 @@ def install_model(slots, rules, truth, reached):
             if reached[h, s]:
                 activate(slots, rules, h, s)
     for h in range(1 if rules.pooled else H):
-        for j in range(slots.count[h]):
+        for j in range(slots.counts[h]):
             row = (0 if rules.pooled else slots.base[h]) + j
             s = slots.state[slots.base[h] + j]
             for a in range(A):

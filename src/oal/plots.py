@@ -29,12 +29,14 @@ STYLE = {
 def picture(
     path: str | os.PathLike[str], *, columns: int = 1, width: float = 5.0, height: float = 3.6
 ) -> Iterator[Any]:
-    """Yield `columns` axes side by side (one axes if 1); save `path`.png and `path`.svg at the end, without a screen."""
+    """Yield `columns` axes side by side (one if 1); at the end save `path`.png and `path`.svg. No screen is used."""
     import matplotlib
+    from cycler import cycler
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context({**STYLE, "axes.prop_cycle": matplotlib.cycler(color=COLOURS)}):
+    style: dict[Any, Any] = {**STYLE, "axes.prop_cycle": cycler(color=COLOURS)}
+    with matplotlib.rc_context(style):
         figure = Figure(figsize=(width * columns, height), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.subplots(1, columns)

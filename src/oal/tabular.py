@@ -22,6 +22,7 @@ from oal.errors import InputError, at_least, choice
 from oal.mdp import FiniteMDP, Trajectories, expert_policy, make_discrete, occupancy
 
 Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 FORMAT = 1
 KIND = "oal.TabularOAL"
@@ -110,7 +111,7 @@ class Sampler:
     def shape(self) -> tuple[int, int, int]:
         return self.horizon, self.n_states, self.n_actions
 
-    def episode(self, act: Callable[[int, int], int], *, seed: int | None = None) -> tuple[Array, Array]:
+    def episode(self, act: Callable[[int, int], int], *, seed: int | None = None) -> tuple[Ints, Ints]:
         """Play an episode of H steps with `act(h, s)`; return its states and actions."""
         states = np.empty(self.horizon, dtype=np.int64)
         actions = np.empty(self.horizon, dtype=np.int64)
@@ -270,7 +271,7 @@ class TabularOAL:
             )
         if rules.initial_known:
             support = np.flatnonzero(self._truth.initial)
-            self._reserve(len(support) + int(self._slots.count.max()), 0)
+            self._reserve(len(support) + int(self._slots.counts.max()), 0)
             for s in support:
                 place = kernels.activate(self._slots, rules, 0, int(s))
                 self._slots.start_weight[place] = self._truth.initial[s]
@@ -281,10 +282,10 @@ class TabularOAL:
             start = self.cost_set.start() if initial_cost is None else self.cost_set.check(initial_cost)
             self._weights = start.copy()
             kernels.set_linear_costs(self._slots, rules, self._weights)
-        elif np.ndim(initial_cost) > 0:
+        elif initial_cost is not None and np.ndim(initial_cost) > 0:
             cost = self.cost_set.check(np.asarray(initial_cost))
             given = np.argwhere(cost.any(-1))
-            self._reserve(int(self._slots.count.max()) + self.env.shape[1], 0)
+            self._reserve(int(self._slots.counts.max()) + self.env.shape[1], 0)
             for h, s in given:
                 place = kernels.activate(self._slots, rules, int(h), int(s))
                 self._slots.cost[self._slots.base[h] + place] = cost[h, s]
@@ -322,7 +323,7 @@ class TabularOAL:
         if status == kernels.LAYER_FULL:
             room = slots.base[1:] - slots.base[:-1]
             opened = rules.horizon if rules.pooled else 1
-            tight = np.minimum(slots.count + opened, rules.n_states) > room
+            tight = np.minimum(slots.counts + opened, rules.n_states) > room
             more = np.minimum(2 * room + opened, rules.n_states)
             self._slots = _resize(slots, rules, np.where(tight, more, room), len(slots.edge_to))
         else:
@@ -438,11 +439,11 @@ class TabularOAL:
         if not self._trajectories:
             raise InputError("no episode was kept: learn first, with keep_trajectories=True")
         kept = np.concatenate(self._trajectories)
-        return Trajectories(kept[:, 0], kept[:, 1])
+        return Trajectories(kept[:, 0].astype(np.int64), kept[:, 1].astype(np.int64))
 
     def _dense(self, values: Array, default: float) -> Array:
         full = np.full(self.env.shape, default)
-        for h, (first, count) in enumerate(zip(self._slots.base, self._slots.count, strict=False)):
+        for h, (first, count) in enumerate(zip(self._slots.base, self._slots.counts, strict=False)):
             full[h, self._slots.state[first : first + count]] = values[first : first + count]
         return full
 
@@ -476,7 +477,7 @@ class TabularOAL:
     @property
     def visited(self) -> int:
         """How many (h, s) the learner keeps: what was visited by it or by the experts."""
-        return int(self._slots.count.sum())
+        return int(self._slots.counts.sum())
 
     def predict(
         self, state: int, step: int, *, deterministic: bool = False, rng: np.random.Generator | None = None
@@ -655,7 +656,7 @@ def _empty_slots(rules: kernels.Rules) -> kernels.Slots:
     whole = lambda *shape: np.zeros(shape, dtype=np.int64)  # noqa: E731
     return kernels.Slots(
         base=base,
-        count=whole(H),
+        counts=whole(H),
         place_keys=keys,
         place_values=values,
         hashing=hashing,
@@ -715,7 +716,7 @@ def _resize(slots: kernels.Slots, rules: kernels.Rules, room: NDArray[np.int64],
         fill = np.ones if name == "root" else np.zeros
         new = fill((rows if name in row_fields else total, *old.shape[1:]), dtype=old.dtype)
         for h in range(1 if pooled_rows else rules.horizon):
-            count = slots.count[h]
+            count = slots.counts[h]
             new[base[h] : base[h] + count] = old[slots.base[h] : slots.base[h] + count]
         moved[name] = new
     used = int(slots.edges_used[0])
@@ -723,7 +724,7 @@ def _resize(slots: kernels.Slots, rules: kernels.Rules, room: NDArray[np.int64],
         moved[name] = np.zeros(edges, dtype=getattr(slots, name).dtype)
         moved[name][:used] = getattr(slots, name)[:used]
     moved["start_weight"] = np.zeros(int(base[1]))
-    moved["start_weight"][: slots.count[0]] = slots.start_weight[: slots.count[0]]
+    moved["start_weight"][: slots.counts[0]] = slots.start_weight[: slots.counts[0]]
     if 2 * total > len(slots.place_keys) and slots.hashing[1] != 0:
         keys, values, hashing = _place_table(rules, total)
         kernels.copy_places(slots.place_keys, slots.place_values, keys, values, hashing)
@@ -753,9 +754,9 @@ def _check_slots(slots: kernels.Slots, fresh: kernels.Slots, rules: kernels.Rule
     last_edge = slots.edge_start + slots.edge_capacity
     sound = (
         len(slots.base) == H + 1
-        and len(slots.count) == H
+        and len(slots.counts) == H
         and slots.base[0] == 0
-        and all(0 <= count <= room for count, room in zip(slots.count, np.diff(slots.base), strict=True))
+        and all(0 <= count <= room for count, room in zip(slots.counts, np.diff(slots.base), strict=True))
         and all(len(array) == total for array in of_slots)
         and all(len(array) == rows for array in of_rows)
         and len(slots.start_weight) == slots.base[1]
@@ -765,12 +766,12 @@ def _check_slots(slots: kernels.Slots, fresh: kernels.Slots, rules: kernels.Rule
         and last_edge.max(initial=0) <= slots.edges_used[0]
         and (slots.edge_count <= slots.edge_capacity).all()
         and slots.state.max(initial=0) < rules.n_states
-        and slots.edge_to.max(initial=0) < slots.count.max(initial=1)
+        and slots.edge_to.max(initial=0) < slots.counts.max(initial=1)
         and places == len(slots.place_values)
         and places & (places - 1) == 0
         and (slots.hashing[1] == 0 or (slots.place_keys < 0).any())
         and slots.place_values.min() >= 0
-        and slots.place_values.max() <= slots.count.max()
+        and slots.place_values.max() <= slots.counts.max()
         and slots.hashing[1] < 64
     )
     if not sound:

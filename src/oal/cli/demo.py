@@ -48,8 +48,11 @@ def demo(
     cloned = [behavioural_cloning(x.demos, problem.shape) for x in learners]
     uniform = mdp.uniform_policy(problem)
 
+    true_cost = problem.cost
+    assert true_cost is not None
+
     def cost(policies: list[Any]) -> float:
-        return mean_interval([mdp.value(problem, policy, problem.cost) for policy in policies]).mean
+        return mean_interval([mdp.value(problem, policy, true_cost) for policy in policies]).mean
 
     def gap(policies: list[Any]) -> float:
         return mean_interval([box.support(mdp.occupancy(problem, policy) - d_expert) for policy in policies]).mean
