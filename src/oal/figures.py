@@ -270,7 +270,7 @@ def exploration(
 def noise(
     out: str | os.PathLike[str],
     *,
-    seeds: int = 400,
+    seeds: int = 200,
     episodes: int = 10_000,
     alphas: Sequence[float] = (0.01, 0.03, 0.1, 0.2, 0.3, 0.5),
     horizon: int = 32,
@@ -456,8 +456,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def options(
     out: str | os.PathLike[str],
     *,
-    seeds: int = 20,
-    episodes: int = 10_000,
+    seeds: int = 10,
+    episodes: int = 5000,
     variants: Sequence[str] = tuple(OPTIONS),
     threads: int | None = None,
     show_progress: bool = True,
