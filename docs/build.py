@@ -57,12 +57,12 @@ def shipped(_: str) -> str:
             entry["episodes"],
             f"{entry['transitions']:,}",
             f"{entry['return_mean']:.1f} ± {entry['return_std']:.1f}",
-            f"{entry['policy_after_steps']:,}",
+            f"{entry['policy_after_steps']:,} of {entry['trained_steps']:,}",
             f"`{entry['command']}`",
         ]
         for name, entry in entries.items()
     ]
-    return markdown(["name", "episodes", "steps", "return (mean ± std)", "policy after", "command"], rows)
+    return markdown(["name", "episodes", "steps", "return (mean ± std)", "policy after steps", "command"], rows)
 
 
 def bench(what: str) -> str:
