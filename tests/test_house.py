@@ -36,7 +36,8 @@ ARROWS = {
     "costsets": {"errors", "equations", "kernels"},
     "tabular": GROUND | {"costsets", "equations", "kernels", "mdp", "demos"},
     "regret": {"errors", "costsets", "equations", "mdp", "tabular"},
-    "prior": GROUND | {"costsets", "equations", "kernels", "mdp", "tabular"},
+    "game": GROUND | {"costsets", "kernels", "mdp", "tabular"},
+    "prior": GROUND | {"costsets", "equations", "game", "kernels", "mdp", "tabular"},
     "demos": GROUND | {"envs"},
     "envs": GROUND | {"demos"},
 }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog, nnls
 
-from oal import kernels, prior
+from oal import game, kernels, prior
 from oal import mdp as mdps
 from oal.costsets import CostSet
 from oal.errors import InputError
@@ -45,7 +45,7 @@ def gap_of(cost_set: CostSet, d: np.ndarray, d_expert: np.ndarray) -> float:
     return cost_set.support(cost_set.coordinates(d) - cost_set.coordinates(d_expert))
 
 
-def check_bounds(solution: prior.Solution, mdp: FiniteMDP, expert, cost_set: CostSet, rng: np.random.Generator) -> None:
+def check_bounds(solution: game.Solution, mdp: FiniteMDP, expert, cost_set: CostSet, rng: np.random.Generator) -> None:
     """No policy's gap lies below the lower bound, and the upper bound is the gap of the solution's own policy."""
     d_expert = expert.occupancy(mdp.shape) if isinstance(expert, Trajectories) else expert
     assert solution.upper == pytest.approx(gap_of(cost_set, solution.occupancy(mdp), d_expert), abs=1e-9)
@@ -131,7 +131,7 @@ def test_exact_solution_is_certified(rng, kind, seed):
 def test_nearest_point_in_many_dimensions(rng):
     mdp = mdps.garnet(30, 3, 8, seed=5)
     exact = prior.solve_lp(mdp, demos_of(mdp, rng), "l2")
-    assert isinstance(exact.policy, prior.MixedPolicy)
+    assert isinstance(exact.policy, game.MixedPolicy)
     assert 10 < len(exact.policy) <= mdp.n_states + 1  # Carathéodory: affinely independent vertices
     assert exact.upper - exact.lower < 1e-8
     assert exact.mdps_solved == exact.iterations == len(exact.history)
@@ -217,7 +217,7 @@ def test_away_steps_are_the_published_algorithm(rng):
     found = prior.frank_wolfe(mdp, demos, CostSet("l2", mdp.shape, phi), iterations=T, tolerance=0)
     assert 5 < away_steps < T - 5
     np.testing.assert_allclose(found.history, history, atol=1e-9)
-    assert isinstance(found.policy, prior.MixedPolicy)
+    assert isinstance(found.policy, game.MixedPolicy)
     np.testing.assert_allclose(np.sort(found.policy.weights), np.sort(list(weights.values())), atol=1e-7)
 
 
@@ -290,7 +290,7 @@ def test_mwal_is_the_published_update(rng):
         history.append((total / t - expert).max())
     found = prior.mwal(mdp, demos, CostSet("simplex", mdp.shape, phi), iterations=T)
     np.testing.assert_allclose(found.history, history, atol=1e-10)
-    assert isinstance(found.policy, prior.MixedPolicy)
+    assert isinstance(found.policy, game.MixedPolicy)
     np.testing.assert_allclose(found.policy.weights * T, np.round(found.policy.weights * T), atol=1e-9)  # 1/T each
 
 
@@ -342,7 +342,7 @@ def test_sampled_occupancy_of_a_mixed_policy_is_its_exact_one(rng):
     mdp = small_mdp(2)
     found = prior.projection(mdp, demos_of(mdp, rng), "l2", iterations=20)
     mixed = found.policy
-    assert isinstance(mixed, prior.MixedPolicy)
+    assert isinstance(mixed, game.MixedPolicy)
     assert len(mixed) > 3
     n = 20_000
     exact, sampled = mixed.occupancy(mdp), mixed.sample(mdp, n, rng=rng).occupancy(mdp.shape)
@@ -355,7 +355,7 @@ def test_a_mixed_policy_follows_one_component_for_the_whole_episode(rng):
     H, S = 6, 5
     mdp = mdps.garnet(S, 2, H, seed=0)
     never_and_always = np.array([np.zeros((H, S)), np.ones((H, S))], dtype=int)
-    mixed = prior.MixedPolicy(np.array([0.3, 0.7]), never_and_always, 2)
+    mixed = game.MixedPolicy(np.array([0.3, 0.7]), never_and_always, 2)
     played = mixed.sample(mdp, 2000, rng=rng).actions
     assert np.all(played == played[:, :1])
     assert abs(played[:, 0].mean() - 0.7) < 5 * np.sqrt(0.3 * 0.7 / 2000)
@@ -368,7 +368,7 @@ def test_a_mixed_policy_follows_one_component_for_the_whole_episode(rng):
 def test_a_mixed_policy_is_executed_in_an_environment_that_can_only_be_sampled(rng):
     sampler = Sampler("FrozenLake-v1", 8)
     actions = rng.integers(0, 4, size=(2, 8, 16))
-    mixed = prior.MixedPolicy(np.array([0.5, 0.5]), actions, 4)
+    mixed = game.MixedPolicy(np.array([0.5, 0.5]), actions, 4)
     played = mixed.sample(sampler, 20, rng=rng)
     steps = np.arange(8)
     followed = [
@@ -389,7 +389,7 @@ def test_empirical_mdp_counts(rng, seed, pooled, unseen):
     mdp = small_mdp(seed)
     H, S, A = mdp.shape
     sets = [mdps.sample(mdp, mdps.uniform_policy(mdp), n, rng=rng) for n in (3, 9)]
-    model = prior.empirical_mdp(sets, mdp, unseen=unseen, pooled=pooled)
+    model = game.empirical_mdp(sets, mdp, unseen=unseen, pooled=pooled)
     n = np.zeros((H, S, A, S))
     first = np.zeros(S)
     for episodes in sets:
@@ -410,13 +410,13 @@ def test_empirical_mdp_counts(rng, seed, pooled, unseen):
             assert p[h, s, a, S if unseen == "sink" else s] == 1
     if unseen == "sink":
         assert np.all(p[:, S, :, S] == 1)
-    known = prior.empirical_mdp(sets, mdp, unseen=unseen, initial="known")
+    known = game.empirical_mdp(sets, mdp, unseen=unseen, initial="known")
     np.testing.assert_array_equal(known.initial[:S], mdp.initial)
 
 
 def test_empirical_mdp_of_one_step(rng):
     mdp = mdps.garnet(4, 2, 1, seed=0)
-    model = prior.empirical_mdp(demos_of(mdp, rng), mdp.shape)
+    model = game.empirical_mdp(demos_of(mdp, rng), mdp.shape)
     assert model.shape == (1, 5, 2)
     assert prior.solve_lp(model, demos_of(mdp, rng), CostSet("box", mdp.shape)).upper < 1e-9
 
@@ -427,7 +427,7 @@ def test_in_the_model_of_the_demonstrations_cloning_is_perfect(rng, kind, unseen
     mdp = small_mdp(0)
     demos = mdps.sample(mdp, mdps.uniform_policy(mdp), 6, rng=rng)
     cost_set = cost_set_of(kind, mdp, rng)
-    model = prior.empirical_mdp(demos, mdp, unseen=unseen)
+    model = game.empirical_mdp(demos, mdp, unseen=unseen)
     clone = prior.cloning(model, demos, cost_set, truth=mdp)
     assert abs(clone.upper) < 1e-9
     assert clone.markov(mdp).shape == mdp.shape
@@ -442,7 +442,7 @@ def test_gap_is_measured_in_the_truth_and_against_the_true_expert(rng, name, uns
     kind = {"mwal": "simplex", "no_regret_costs": "box", "solve_lp": "box"}.get(name, "l2")
     demos, cost_set = demos_of(mdp, rng), cost_set_of(kind, mdp, rng)
     explored = mdps.sample(mdp, mdps.uniform_policy(mdp), 30, rng=rng)
-    model = prior.empirical_mdp([demos, explored], mdp, unseen=unseen)
+    model = game.empirical_mdp([demos, explored], mdp, unseen=unseen)
     d_expert = mdps.occupancy(mdp, mdps.expert_policy(mdp))
     found = getattr(prior, name)(model, demos, cost_set, iterations=100, truth=mdp, true_expert=d_expert)
     assert found.gap == pytest.approx(gap_of(cost_set, found.occupancy(mdp), d_expert), abs=1e-10)
@@ -460,7 +460,7 @@ def test_an_estimated_model_becomes_as_good_as_the_known_one(rng, unseen):
     gaps = []
     for episodes in (30, 30_000):
         explored = mdps.sample(mdp, mdps.uniform_policy(mdp), episodes, rng=rng)
-        model = prior.empirical_mdp(explored, mdp, unseen=unseen)
+        model = game.empirical_mdp(explored, mdp, unseen=unseen)
         gaps.append(prior.solve_lp(model, d_expert, CostSet("box", mdp.shape), truth=mdp).gap)
     assert gaps[1] < 0.05 < gaps[0]
 
@@ -472,7 +472,7 @@ def test_the_sink_keeps_planning_to_what_was_seen(rng):
     cost_set = CostSet("simplex", mdp.shape, np.array([[0.0], [1.0]]))  # the time spent in s1
     found = {}
     for unseen in ("sink", "stay"):
-        model = prior.empirical_mdp(demos, mdp, unseen=unseen)
+        model = game.empirical_mdp(demos, mdp, unseen=unseen)
         found[unseen] = prior.solve_lp(model, demos, cost_set, truth=mdp, true_expert=mdps.occupancy(mdp, expert))
     # Nobody has tried a1, which leaves for s1 at once: a model in which it stays in s0 makes it look best.
     assert found["stay"].upper < -1
@@ -545,17 +545,17 @@ def test_no_row_beats_the_exact_solution(rng, kind):
         (lambda m, d: prior.projection(m, d, start=np.full(m.shape[:2], 9)), "start holds an action outside"),
         (lambda m, d: prior.projection(mdps.chain(4), d), "demonstrations hold the"),
         (lambda m, d: prior.projection(mdps.chain(5), d), "demonstrations have 4 steps"),
-        (lambda m, d: prior.empirical_mdp([], m), "no trajectories"),
-        (lambda m, d: prior.empirical_mdp(d, mdps.chain(5)), "demonstrations have 4 steps"),
-        (lambda m, d: prior.empirical_mdp(d, m, unseen="fly"), "unseen 'fly' is unknown"),
-        (lambda m, d: prior.empirical_mdp(d, m.shape, initial="known"), "is not known"),
-        (lambda m, d: prior.MixedPolicy(np.ones(2), np.zeros((2, 4, 7), dtype=int), 3), "sum to 2"),
-        (lambda m, d: prior.MixedPolicy(np.ones(1), np.full((1, 4, 7), 3), 3), "whole numbers in 0..2"),
+        (lambda m, d: game.empirical_mdp([], m), "no trajectories"),
+        (lambda m, d: game.empirical_mdp(d, mdps.chain(5)), "demonstrations have 4 steps"),
+        (lambda m, d: game.empirical_mdp(d, m, unseen="fly"), "unseen 'fly' is unknown"),
+        (lambda m, d: game.empirical_mdp(d, m.shape, initial="known"), "is not known"),
+        (lambda m, d: game.MixedPolicy(np.ones(2), np.zeros((2, 4, 7), dtype=int), 3), "sum to 2"),
+        (lambda m, d: game.MixedPolicy(np.ones(1), np.full((1, 4, 7), 3), 3), "whole numbers in 0..2"),
         (
-            lambda m, d: prior.MixedPolicy(np.ones(3) / 3, np.zeros((2, 4, 7), dtype=int), 3),
+            lambda m, d: game.MixedPolicy(np.ones(3) / 3, np.zeros((2, 4, 7), dtype=int), 3),
             r"give \[n\] and \[n, H, S\]",
         ),
-        (lambda m, d: prior.MixedPolicy(np.ones(1), np.zeros((1, 4, 9), dtype=int), 3).occupancy(m), "has the shape"),
+        (lambda m, d: game.MixedPolicy(np.ones(1), np.zeros((1, 4, 9), dtype=int), 3).occupancy(m), "has the shape"),
     ],
 )
 def test_bad_input_is_explained(rng, call, message):
