@@ -203,15 +203,19 @@ def test_a_run_killed_at_random_resumes_to_the_same_result(tmp_path: Path) -> No
     subprocess.run([*command, "--out", str(tmp_path / "whole")], check=True)
     rng = np.random.default_rng(0)
     folder, kills = tmp_path / "killed", 0
-    for _ in range(30):
+    # each time a little after the run has got somewhere new: begun, then one checkpoint further (however slow it is)
+    for awaited in ("config.json", *["checkpoint.safetensors"] * 4):
+        path = folder / awaited
+        before = path.stat().st_mtime_ns if path.exists() else 0
         resume = ["--resume"] if (folder / "config.json").exists() else []
         process = subprocess.Popen([*command, "--out", str(folder), *resume])
-        time.sleep(float(rng.uniform(2.0, 14.0)))
-        if process.poll() is not None:
-            break
-        os.kill(process.pid, signal.SIGKILL)
+        while process.poll() is None and (path.stat().st_mtime_ns if path.exists() else 0) == before:
+            time.sleep(0.02)
+        time.sleep(float(rng.uniform(0.0, 3.0)))
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+            kills += 1
         process.wait()
-        kills += 1
     subprocess.run([*command, "--out", str(folder), "--resume"], check=True)
     assert kills >= 2
     assert_equal_runs(tmp_path / "whole", folder)
