@@ -105,7 +105,7 @@ def kernel_against_numpy(
 RLBERRY = """
 import sys, time, numpy as np
 from rlberry_scool.agents import UCBVIAgent
-from rlberry_scool.envs.finite import FiniteMDP
+from rlberry.envs.finite_mdp import FiniteMDP
 H, alpha, episodes = 32, 0.1, int(sys.argv[1])
 P = np.zeros((2, 2, 2)); P[0, 0] = [1 - alpha, alpha]; P[0, 1, 1] = P[1, :, 1] = 1
 R = np.zeros((2, 2)); R[0, 0] = 1
