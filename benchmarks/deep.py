@@ -205,5 +205,5 @@ def run(*, quick: bool = False) -> list[dict[str, Any]]:
     return [
         *stepping_share(steps=3_000 if quick else 10_000, repeats=repeats),
         *update_block(repeats=repeats),
-        *sac_against_peers(steps=2_500 if quick else 6_000, skip=1_000 if quick else 1_500, repeats=1 if quick else 3),
+        *sac_against_peers(steps=2_000 if quick else 3_500, skip=800 if quick else 1_000, repeats=1 if quick else 3),
     ]
