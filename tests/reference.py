@@ -62,10 +62,12 @@ class ReferenceOAL:
         H = self.shape[0]
         counts = self.counts
         n = counts.sum(-1)
-        n[-1] = self.last_counts
-        if self.settings.pooled:
+        if self.settings.pooled and H > 1:
+            # n counts transitions: visits at the last step have no successor and say nothing about the dynamics.
             counts = np.broadcast_to(counts.sum(0), counts.shape)
             n = np.broadcast_to(n.sum(0), n.shape)
+        else:
+            n[-1] = self.last_counts
         p_bar = counts / np.maximum(n, 1)[..., None]
         mu = self.starts / max(self.starts.sum(), 1)
         if self.known:

@@ -426,9 +426,11 @@ def count_trajectory(slots, rules, states, actions):
                 add_edge(slots, row, action, place, 1.0)
                 opened = True
         row, action = (0 if rules.pooled else base[h]) + place, actions[h]
-        visits[row, action] += 1.0
-        inverse[row, action] = 1.0 / visits[row, action]
-        root[row, action] = math.sqrt(inverse[row, action])
+        # A pooled row serves all steps: a visit at the last one, which has no successor, would take its mass away.
+        if h + 1 < H or H == 1 or not rules.pooled:
+            visits[row, action] += 1.0
+            inverse[row, action] = 1.0 / visits[row, action]
+            root[row, action] = math.sqrt(inverse[row, action])
     return opened
 
 
