@@ -56,7 +56,7 @@ class CostSet:
 
     @property
     def low(self) -> float:
-        """The least cost that any member gives to any state."""
+        """The least cost that any member gives to any state, or 0 if that is less."""
         return {"box": 0.0, "l2": -self._longest, "simplex": float(self.phi.min(initial=0.0))}[self.kind]
 
     @property
