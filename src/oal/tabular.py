@@ -72,8 +72,8 @@ PRESETS = {
     "paper": Settings(),
     "default": Settings(
         bonus_scale=0.0,
-        policy_step_scale=100.0,
-        cost_step_scale=30.0,
+        policy_step_scale=30.0,
+        cost_step_scale=10.0,
         anytime=True,
         pooled=None,
         expert_model=True,
