@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oal import equations, kernels, seeding
-from oal.costsets import CostSet
+from oal.costsets import KINDS, CostSet
 from oal.errors import InputError, at_least, choice
 from oal.mdp import FiniteMDP, Trajectories, expert_policy, make_discrete, occupancy
 
@@ -245,7 +245,7 @@ class TabularOAL:
             * equations.policy_step_size(self.env.shape, 1.0)
             / max(self.cost_set.width, 1e-300),
             cost_step=self.settings.cost_step_scale * self.cost_set.step_size(1.0),
-            cost_set={"box": kernels.BOX, "l2": kernels.L2, "simplex": kernels.SIMPLEX}[self.cost_set.kind],
+            cost_set=KINDS[self.cost_set.kind],
             cost_low=self.cost_set.low,
             cost_width=self.cost_set.width,
             default_cost=default,
