@@ -65,16 +65,18 @@ def test_log_std_is_clipped() -> None:
 
 
 @pytest.mark.parametrize("kind", ["continuous", "discrete"])
-def test_host_actor_equals_the_jax_actor(kind: nets.ActionKind) -> None:
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_host_actor_equals_the_jax_actor(kind: nets.ActionKind, activation: nets.Activation) -> None:
     params = nets.init_actor(jax.random.key(0), kind, 17, 6, (256, 256))
-    host = nets.HostActor(kind, params)
+    host = nets.HostActor(kind, params, activation=activation)
     observation = np.random.default_rng(0).normal(size=(50, 17)).astype(np.float32)
-    np.testing.assert_allclose(host.outputs(observation), nets.mlp(params, jnp.array(observation)), atol=2e-6)
+    expected = nets.mlp(params, jnp.array(observation), activation=activation)
+    np.testing.assert_allclose(host.outputs(observation), expected, atol=2e-6)
     if kind == "continuous":
-        expected = np.tanh(nets.gaussian(params, jnp.array(observation)).mean)
+        expected = np.tanh(nets.gaussian(params, jnp.array(observation), activation=activation).mean)
         np.testing.assert_allclose(host.mode(observation), expected, atol=2e-6)
     else:
-        expected = np.asarray(nets.log_policy(params, jnp.array(observation))).argmax(axis=1)
+        expected = np.asarray(nets.log_policy(params, jnp.array(observation), activation=activation)).argmax(axis=1)
         np.testing.assert_array_equal(host.mode(observation).argmax(axis=1), expected)
         np.testing.assert_array_equal(host.mode(observation).sum(axis=1), 1.0)
 

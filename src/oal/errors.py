@@ -1,7 +1,9 @@
 """The errors a user can cause. Each message names thing, value and fix; the CLI prints it and exits with 2."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
+
+Option = TypeVar("Option", bound=str)
 
 
 class InputError(ValueError):
@@ -15,12 +17,13 @@ class MissingExtraError(InputError):
         super().__init__(f"{needed_for} needs the package '{package}': install it with  pip install 'oal[{extra}]'")
 
 
-def choice(name: str, value: str, allowed: Iterable[str]) -> str:
-    """Return `value` if it is one of `allowed`; otherwise say what `name` may be."""
+def choice(name: str, value: str, allowed: Iterable[Option]) -> Option:
+    """Return the one of `allowed` that `value` is; otherwise say what `name` may be."""
     options = list(allowed)
-    if value not in options:
-        raise InputError(f"{name} '{value}' is unknown: choose one of {', '.join(options)}")
-    return value
+    for option in options:
+        if option == value:
+            return option
+    raise InputError(f"{name} '{value}' is unknown: choose one of {', '.join(options)}")
 
 
 def at_least(name: str, value: float, minimum: float) -> None:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 ActionKind = Literal["continuous", "discrete"]
+Activation = Literal["relu", "tanh"]
 
 LOG_STD_MIN = -20.0
 LOG_STD_MAX = 2.0
@@ -43,14 +44,15 @@ def init_mlp(key: jax.Array, sizes: Sequence[int]) -> MLP:
     return tuple(layers)
 
 
-def mlp(params: MLP, x: jax.Array, *, layer_norm: bool = False) -> jax.Array:
-    """Apply affine maps with ReLU between them; `layer_norm` standardises each hidden layer before its ReLU."""
+def mlp(params: MLP, x: jax.Array, *, layer_norm: bool = False, activation: Activation = "relu") -> jax.Array:
+    """Apply affine maps with an activation between them; `layer_norm` standardises each hidden layer before it."""
+    nonlinear = jax.nn.relu if activation == "relu" else jnp.tanh
     for layer in params[:-1]:
         x = x @ layer.weight + layer.bias
         if layer_norm:
             centred = x - x.mean(axis=-1, keepdims=True)
             x = centred * jax.lax.rsqrt(jnp.mean(centred**2, axis=-1, keepdims=True) + 1e-5)
-        x = jax.nn.relu(x)
+        x = nonlinear(x)
     return x @ params[-1].weight + params[-1].bias
 
 
@@ -85,9 +87,9 @@ class Gaussian(NamedTuple):
     log_std: jax.Array
 
 
-def gaussian(params: MLP, observation: jax.Array) -> Gaussian:
+def gaussian(params: MLP, observation: jax.Array, *, activation: Activation = "relu") -> Gaussian:
     """Return the actor's pre-tanh Gaussian; log-std depends on the state and is clipped to [-20, 2]."""
-    mean, log_std = jnp.split(mlp(params, observation), 2, axis=-1)
+    mean, log_std = jnp.split(mlp(params, observation, activation=activation), 2, axis=-1)
     return Gaussian(mean, jnp.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
 
 
@@ -113,9 +115,9 @@ def sample_squashed(distribution: Gaussian, key: jax.Array) -> tuple[jax.Array, 
     return jnp.tanh(pre_tanh), pre_tanh, log_prob
 
 
-def log_policy(params: MLP, observation: jax.Array) -> jax.Array:
+def log_policy(params: MLP, observation: jax.Array, *, activation: Activation = "relu") -> jax.Array:
     """log π(· | s) [B, A] of a discrete actor."""
-    return jax.nn.log_softmax(mlp(params, observation), axis=-1)
+    return jax.nn.log_softmax(mlp(params, observation, activation=activation), axis=-1)
 
 
 class HostActor:
@@ -124,8 +126,9 @@ class HostActor:
     Its numbers equal the JAX actor's to float32 rounding. Observations [n, O] in, encoded actions [n, A] out.
     """
 
-    def __init__(self, kind: ActionKind, params: MLP) -> None:
+    def __init__(self, kind: ActionKind, params: MLP, *, activation: Activation = "relu") -> None:
         self.kind: ActionKind = kind
+        self.activation: Activation = activation
         self.layers: tuple[Layer, ...] = ()
         self.load(params)
 
@@ -141,7 +144,10 @@ class HostActor:
         for layer in self.layers[:-1]:
             x = x @ layer.weight
             x += layer.bias
-            np.maximum(x, 0.0, out=x)
+            if self.activation == "relu":
+                np.maximum(x, 0.0, out=x)
+            else:
+                np.tanh(x, out=x)
         x = x @ self.layers[-1].weight
         x += self.layers[-1].bias
         return x

@@ -8,19 +8,27 @@ import numpy as np
 
 from oal import checkpoint
 from oal.envs import ActionCodec, EnvSpec
-from oal.errors import InputError
-from oal.nets import MLP, HostActor, Layer
+from oal.errors import InputError, choice
+from oal.nets import MLP, Activation, HostActor, Layer
 
 
 class Policy:
     """Act on observations: `act` takes and gives batches in encoded form, `predict` speaks the environment's terms."""
 
-    def __init__(self, spec: EnvSpec, params: MLP, *, info: Mapping[str, Any] | None = None, seed: int = 0) -> None:
+    def __init__(
+        self,
+        spec: EnvSpec,
+        params: MLP,
+        *,
+        activation: Activation = "relu",
+        info: Mapping[str, Any] | None = None,
+        seed: int = 0,
+    ) -> None:
         if spec.kind not in ("continuous", "discrete"):
             raise InputError(f"action kind '{spec.kind}' is unknown")
         self.spec = spec
         self.info = dict(info or {})
-        self.actor = HostActor("continuous" if spec.kind == "continuous" else "discrete", params)
+        self.actor = HostActor("continuous" if spec.kind == "continuous" else "discrete", params, activation=activation)
         self.codec = ActionCodec(spec)
         self.rng = np.random.default_rng(seed)
 
@@ -48,7 +56,12 @@ class Policy:
         checkpoint.save(
             path,
             checkpoint.named(self.actor.layers, "actor"),
-            {"env": self.spec.to_json(), "layers": len(self.actor.layers), "info": self.info},
+            {
+                "env": self.spec.to_json(),
+                "layers": len(self.actor.layers),
+                "activation": self.actor.activation,
+                "info": self.info,
+            },
             kind="policy",
         )
 
@@ -60,6 +73,7 @@ class Policy:
             layers = tuple(
                 Layer(arrays[f"actor/{index}/weight"], arrays[f"actor/{index}/bias"]) for index in range(info["layers"])
             )
-            return cls(EnvSpec.from_json(info["env"]), layers, info=info["info"])
+            activation = choice("activation", info.get("activation", "relu"), ("relu", "tanh"))
+            return cls(EnvSpec.from_json(info["env"]), layers, activation=activation, info=info["info"])
         except KeyError as error:
             raise InputError(f"{path}: the policy lacks {error}") from None
