@@ -59,16 +59,11 @@ def save(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], info: M
         offset += array.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    try:
-        with files.replacing(path) as temporary, temporary.open("wb") as file:
-            file.write(len(text).to_bytes(8, "little"))
-            file.write(text)
-            for array in contiguous.values():
-                file.write(array.reshape(-1).view(np.uint8).data)
-    except OSError as error:
-        raise InputError(
-            f"{path}: the checkpoint could not be written ({error.strerror}); the previous one is kept"
-        ) from error
+    with files.replacing(path) as temporary, temporary.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little"))
+        file.write(text)
+        for array in contiguous.values():
+            file.write(array.reshape(-1).view(np.uint8).data)
 
 
 def load(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

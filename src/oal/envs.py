@@ -25,6 +25,7 @@ from oal.seeding import generator, integer
 
 if TYPE_CHECKING:
     from oal.demos import Demos
+    from oal.offpolicy import Shapes
 
 EnvSource = str | Callable[[], gym.Env]
 Act = Callable[[np.ndarray], np.ndarray]
@@ -637,7 +638,7 @@ class UniformPolicy:
         return uniform_actions(self.spec, len(observations), self.rng)
 
 
-def uniform_actions(spec: EnvSpec, count: int, rng: np.random.Generator) -> np.ndarray:
+def uniform_actions(spec: "EnvSpec | Shapes", count: int, rng: np.random.Generator) -> np.ndarray:
     """Draw `count` encoded actions uniformly: in the box [-1, 1]^A, or one of the discrete ones."""
     if spec.kind == "continuous":
         return rng.uniform(-1.0, 1.0, (count, spec.action_size)).astype(np.float32)

@@ -1,13 +1,12 @@
 """Train an expert: soft actor-critic on an environment's own cost, resumable, and record its trajectories.
 
-A run folder holds config.json, metrics.jsonl, checkpoint.safetensors, best.safetensors (the policy with the best
-evaluation), policy.safetensors (the last one), status.json and, at the end, demos.npz.
+Its run folder (`oal.runs`) holds best.safetensors (the policy with the best evaluation), policy.safetensors (the last
+one) and, at the end, demos.npz.
 
 Every checkpoint ends the episode at hand and begins a new one from a seed of its own. So a run resumed from a
 checkpoint continues exactly as the run that was never stopped, for environments whose state cannot be saved too.
 """
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -16,15 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from oal import checkpoint, files, seeding
+from oal import checkpoint, seeding
 from oal.demos import Demos
-from oal.envs import Envs, EpisodeRunner, Evaluation, episode_seeds, record_demos, uniform_actions
+from oal.envs import Envs, EpisodeRunner, Evaluation, describe, episode_seeds, make, record_demos, uniform_actions
 from oal.errors import InputError, at_least
 from oal.nets import HostActor
 from oal.offpolicy import DISCRETE_SAC, SACConfig, Shapes, compile_sac, init_sac
 from oal.policy import Policy
 from oal.provenance import provenance
 from oal.replay import Replay
+from oal.runs import RunFolder
+
+KIND = "expert"
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class Progress:
 class ExpertTrainer:
     """One training run in one folder."""
 
-    def __init__(self, config: ExpertConfig, folder: Path) -> None:
+    def __init__(self, config: ExpertConfig, folder: RunFolder) -> None:
         self.folder = folder
         self.progress = Progress()
         self.envs = Envs(config.env_id, seed=config.seed, purpose="expert-env")
@@ -159,8 +161,8 @@ class ExpertTrainer:
                 self.checkpoint()
             on_progress(progress)
         self.checkpoint()
-        self._policy().save(self.folder / "policy.safetensors")
-        self._write_status("trained")
+        self._policy().save(self.folder.policy)
+        self._write_status("finished")
         return evaluation
 
     def _policy(self) -> Policy:
@@ -186,7 +188,7 @@ class ExpertTrainer:
         # on a tie the later policy: it has seen more
         if progress.last_return >= progress.best_return:
             progress.best_return = progress.last_return
-            self._policy().save(self.folder / "best.safetensors")
+            self._policy().save(self.folder.best)
         recent = self.envs.finished
         record = {
             "step": progress.step,
@@ -197,15 +199,10 @@ class ExpertTrainer:
             **numbers,
         }
         self.envs.finished = []
-        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        self.folder.log(record)
         return evaluation
 
     # ----- stop and resume
-
-    @property
-    def checkpoint_path(self) -> Path:
-        return self.folder / "checkpoint.safetensors"
 
     def checkpoint(self) -> None:
         """Save everything, then begin a new episode from a seed that a resumed run derives as well."""
@@ -223,7 +220,7 @@ class ExpertTrainer:
             **checkpoint.named(self.state, "state"),
             "replay/rows": rows["rows"],
         }
-        checkpoint.save(self.checkpoint_path, arrays, info, kind="expert-checkpoint")
+        checkpoint.save(self.folder.checkpoint, arrays, info, kind="expert-checkpoint")
         self._begin_episode()
 
     def _begin_episode(self) -> None:
@@ -232,7 +229,7 @@ class ExpertTrainer:
 
     def resume(self) -> None:
         """Continue from the folder's checkpoint; metrics logged after it are dropped."""
-        arrays, info = checkpoint.load(self.checkpoint_path, kind="expert-checkpoint")
+        arrays, info = checkpoint.load(self.folder.checkpoint, kind="expert-checkpoint")
         self.state = checkpoint.restored(self.state, arrays, "state")
         self.actor.load(self.state.actor)
         self.replay.restore({"rows": arrays["replay/rows"]}, info["replay"])
@@ -240,29 +237,16 @@ class ExpertTrainer:
         self.replay_rng.bit_generator.state = info["replay_rng"]
         self.progress.step = int(info["step"])
         self.progress.best_return = -np.inf if info["best_return"] is None else float(info["best_return"])
-        log = self.folder / "metrics.jsonl"
-        if log.exists():
-            kept = [line for line in log.read_text().splitlines() if _logged_step(line) <= self.progress.step]
-            files.write_text(log, "".join(line + "\n" for line in kept))
+        self.folder.rewind(self.progress.step)
         self._begin_episode()
 
     def _write_status(self, status: str) -> None:
-        best = self.progress.best_return
-        files.write_json(
-            self.folder / "status.json",
-            {"status": status, "step": self.progress.step, "best_return": best if np.isfinite(best) else None},
-        )
+        self.folder.set_status(status, step=self.progress.step, best_return=self.progress.best_return)
 
     def close(self) -> None:
         self.envs.close()
         self.runner.close()
-
-
-def _logged_step(line: str) -> float:
-    try:
-        return float(json.loads(line)["step"])
-    except (json.JSONDecodeError, KeyError):
-        return np.inf  # a line cut short by a kill
+        self.folder.release()
 
 
 def _crossed(before: int, after: int, interval: int) -> bool:
@@ -274,10 +258,9 @@ def prepare(config: ExpertConfig, folder: str | Path, *, resume: bool = False) -
 
     A resumed run keeps its own settings; its end (`total_steps`, `stop_at_return`) is taken from `config`.
     """
-    folder = Path(folder)
-    config_path = folder / "config.json"
     if resume:
-        saved = ExpertConfig.from_json(files.read_json(config_path)["expert"])
+        run = RunFolder.open(folder, kind=KIND)
+        saved = ExpertConfig.from_json(run.config)
         if saved.env_id != config.env_id or saved.seed != config.seed:
             raise InputError(
                 f"{folder} trains {saved.env_id} with seed {saved.seed}, not {config.env_id} with seed {config.seed}"
@@ -285,24 +268,28 @@ def prepare(config: ExpertConfig, folder: str | Path, *, resume: bool = False) -
         if config.sac is not None and config.sac != saved.sac:
             raise InputError(f"{folder} was begun with other hyper-parameters: {saved.sac}")
         config = replace(saved, total_steps=config.total_steps, stop_at_return=config.stop_at_return)
-    elif config_path.exists():
-        raise InputError(f"{folder} holds a run already: add --resume to continue it, or choose another folder")
-    trainer = ExpertTrainer(config, folder)
-    files.write_json(config_path, {"expert": asdict(trainer.config), "environment": trainer.spec.to_json()})
-    files.write_json(folder / "metadata.json", provenance())
-    if resume and trainer.checkpoint_path.exists():
+        run.lock()
+        run.describe(asdict(config), provenance() | {"environment": run.metadata["environment"]}, kind=KIND)
+    else:
+        spec = describe(make(config.env_id))
+        config = config.resolved(spec.kind)
+        run = RunFolder.create(folder, asdict(config), provenance() | {"environment": spec.to_json()}, kind=KIND)
+    trainer = ExpertTrainer(config, run)
+    if run.checkpoint.exists():
         trainer.resume()
+    else:
+        run.rewind(-1)  # killed before its first checkpoint: it begins anew
     return trainer
 
 
 def saved_steps(folder: str | Path) -> int:
     """Return how many steps a run was meant to take."""
-    return ExpertConfig.from_json(files.read_json(Path(folder) / "config.json")["expert"]).total_steps
+    return ExpertConfig.from_json(RunFolder.open(folder, kind=KIND).config).total_steps
 
 
 def best_policy(folder: str | Path) -> Policy:
     """Load a run's policy with the best evaluation."""
-    return Policy.load(Path(folder) / "best.safetensors")
+    return Policy.load(RunFolder(folder).best)
 
 
 def command(config: ExpertConfig) -> str:
@@ -317,8 +304,8 @@ def command(config: ExpertConfig) -> str:
 
 def record(folder: str | Path, *, episodes: int) -> Demos:
     """Record trajectories of a run's best policy, acting deterministically, into its demos.npz."""
-    folder = Path(folder)
-    config = ExpertConfig.from_json(files.read_json(folder / "config.json")["expert"])
+    run = RunFolder.open(folder, kind=KIND)
+    config = ExpertConfig.from_json(run.config)
     policy = best_policy(folder)
     demos = record_demos(
         config.env_id,
@@ -333,5 +320,5 @@ def record(folder: str | Path, *, episodes: int) -> Demos:
             "seed": config.seed,
         },
     )
-    demos.save(folder / "demos.npz")
+    demos.save(run.demos)
     return demos

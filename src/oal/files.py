@@ -4,7 +4,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,28 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     The data is flushed to the disk before the rename, so a crash leaves the old file or the new one, never a part.
     The temporary name keeps the suffix of `path`, since libraries choose a format by it.
+    A full disk or a folder that cannot be written to is an InputError.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}.part{path.suffix}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         temporary.replace(path)
+    except OSError as error:
+        kept = "; the file that was there before is kept" if path.exists() else ""
+        raise InputError(f"{path}: could not be written ({error.strerror or error}){kept}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the folder itself may be what is missing
+            temporary.unlink(missing_ok=True)
+
+
+def sweep(folder: str | os.PathLike[str]) -> None:
+    """Remove the temporary files that killed processes left in a folder. Nobody else may be writing there."""
+    for left in Path(folder).glob(".*.????????.part*"):
+        left.unlink(missing_ok=True)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

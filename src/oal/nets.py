@@ -93,6 +93,13 @@ def gaussian(params: MLP, observation: jax.Array, *, activation: Activation = "r
     return Gaussian(mean, jnp.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
 
 
+def gaussian_divergence(first: Gaussian, second: Gaussian) -> jax.Array:
+    """KL(first, second) [B]; a map both pass through, such as tanh, does not change it."""
+    gap = (first.mean - second.mean) * jnp.exp(-second.log_std)
+    log_ratio = first.log_std - second.log_std
+    return 0.5 * jnp.sum(gap**2 + jnp.exp(2.0 * log_ratio) - 1.0 - 2.0 * log_ratio, axis=-1)
+
+
 def squash_log_det(pre_tanh: jax.Array) -> jax.Array:
     """log d tanh(u)/du = log(1 - tanh(u)²) = 2 (log 2 - u - softplus(-2u)), stable for large |u|."""
     return 2.0 * (math.log(2.0) - pre_tanh - jax.nn.softplus(-2.0 * pre_tanh))

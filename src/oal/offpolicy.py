@@ -1,9 +1,15 @@
-"""Off-policy policy players: soft actor-critic for continuous and discrete actions, in cost form.
+"""Off-policy policy players for continuous and discrete actions, in cost form: mirror descent and soft actor-critic.
 
-Costs are minimised: Q(s, a) is the expected discounted *cost*, the pessimistic one of two critics is their maximum,
-and the actor minimises E[α log π(a|s) + Q(s, a)].
+Costs are minimised: Q(s, a) is the expected discounted *cost* and the pessimistic one of two critics is their maximum.
 
-One update, on a batch (s, a, c, s', terminated):
+One update of mirror descent (MDPO; Algorithm 3 of the paper), on a batch (s, a, c, s', terminated), with the old
+policy frozen for m updates, t = `kl_weight` and α = `entropy_weight`:
+    π     <- Adam on mean E_{a~π}[t (log π - log π_old)(a|s) + α log π(a|s) + Q(s, a)]
+    V     <- Adam on mean (V(s) - E_{a~π}[max_i Q_i(s, a) + α log π(a|s)])²
+    Q_i   <- Adam on mean (Q_i(s, a) - c - γ (V_abs if terminated else V̄(s')))²
+    V̄     <- V̄ + τ (V - V̄)
+
+One update of soft actor-critic (SAC):
     y      = c + γ (V_abs if terminated else E_{a'~π}[max_i Q̄_i(s', a') + α log π(a'|s')])
     Q_i   <- Adam on mean (Q_i(s, a) - y)²
     π     <- Adam on mean E_{a~π}[α log π(a|s) + max_i Q_i(s, a)]
@@ -12,20 +18,50 @@ One update, on a batch (s, a, c, s', terminated):
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
-from oal import nets
-from oal.envs import bootstrap_target
+from oal import checkpoint, nets, seeding
+from oal.envs import EnvSpec, Step, bootstrap_target, uniform_actions
 from oal.errors import InputError, at_least
-from oal.nets import MLP, ActionKind
-from oal.replay import Batch, unpack
+from oal.nets import MLP, ActionKind, HostActor
+from oal.replay import Batch, Replay, unpack
+
+
+class Shapes(NamedTuple):
+    """What the networks must know of an environment."""
+
+    kind: ActionKind
+    observation_size: int
+    action_size: int
+
+    @classmethod
+    def of(cls, spec: EnvSpec) -> "Shapes":
+        return cls("continuous" if spec.kind == "continuous" else "discrete", spec.observation_size, spec.action_size)
+
+
+def check_rates(config: Any) -> None:
+    """Refuse rates and sizes that no off-policy player can learn with."""
+    at_least("batch_size", config.batch_size, 1)
+    if not config.hidden or min(config.hidden) < 1:
+        raise InputError(f"hidden is {config.hidden}: name at least one layer of at least one unit")
+    if not 0.0 <= config.gamma < 1.0:
+        raise InputError(f"gamma is {config.gamma}: it must lie in [0, 1)")
+    if not 0.0 < config.target_rate <= 1.0:
+        raise InputError(f"target_rate is {config.target_rate}: it must lie in (0, 1]")
+    if not config.learning_rate > 0.0:
+        raise InputError(f"learning_rate is {config.learning_rate}: it must be above 0")
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# Soft actor-critic
 
 
 @dataclass(frozen=True)
@@ -43,25 +79,13 @@ class SACConfig:
     layer_norm: bool = False
 
     def __post_init__(self) -> None:
-        at_least("batch_size", self.batch_size, 1)
-        if not 0.0 <= self.gamma < 1.0:
-            raise InputError(f"gamma is {self.gamma}: it must lie in [0, 1)")
-        if not 0.0 < self.target_rate <= 1.0:
-            raise InputError(f"target_rate is {self.target_rate}: it must lie in (0, 1]")
-        if not self.learning_rate > 0.0 or not self.initial_temperature > 0.0:
-            raise InputError("learning_rate and initial_temperature must be above 0")
+        check_rates(self)
+        if not self.initial_temperature > 0.0:
+            raise InputError(f"initial_temperature is {self.initial_temperature}: it must be above 0")
 
 
 DISCRETE_SAC = SACConfig(learning_rate=1e-3, target_rate=0.02)
 """For discrete actions: with the continuous rates values need 20,000 updates to climb (CartPole-v1 stays near 200)."""
-
-
-class Shapes(NamedTuple):
-    """What the networks must know of an environment."""
-
-    kind: ActionKind
-    observation_size: int
-    action_size: int
 
 
 class SACState(NamedTuple):
@@ -208,6 +232,198 @@ def sac_update(
     return new, metrics
 
 
+# ----------------------------------------------------------------------------------------------------------------
+# Mirror descent policy optimisation
+
+
+@dataclass(frozen=True)
+class MDPOConfig:
+    """Off-policy MDPO's hyper-parameters; the defaults are the paper's table and the reference code's."""
+
+    hidden: tuple[int, ...] = (256, 256)
+    learning_rate: float = 3e-4
+    gamma: float = 0.99
+    target_rate: float = 0.01
+    batch_size: int = 256
+    kl_weight: float = 0.5
+    """Weight t of the divergence from the old policy: the larger, the smaller the step."""
+    entropy_weight: float = 0.0
+    policy_steps: int = 10
+    """Updates per frozen old policy (m in the paper)."""
+    frozen_critic: bool = True
+    """The actor follows the first critic as it was when the old policy was frozen; otherwise the live critics."""
+    layer_norm: bool = False
+
+    def __post_init__(self) -> None:
+        check_rates(self)
+        at_least("kl_weight", self.kl_weight, 0.0)
+        at_least("entropy_weight", self.entropy_weight, 0.0)
+        at_least("policy_steps", self.policy_steps, 1)
+
+
+class MDPONetworks(NamedTuple):
+    """What gradients move."""
+
+    actor: MLP
+    critics: tuple[MLP, MLP]
+    value: MLP
+
+
+class MDPOState(NamedTuple):
+    """Everything the player learns, as one pytree of arrays."""
+
+    networks: MDPONetworks
+    target_value: MLP
+    old_actor: MLP
+    old_critic: MLP | None
+    optimiser: optax.OptState
+    updates: jax.Array
+    key: jax.Array
+
+    @property
+    def actor(self) -> MLP:
+        return self.networks.actor
+
+
+def init_mdpo(seed: int, shapes: Shapes, config: MDPOConfig) -> MDPOState:
+    """Draw a fresh player; `seed` is a 32-bit integer (see `oal.seeding.integer`)."""
+    actor_key, first_key, second_key, value_key, key = jax.random.split(jax.random.key(seed), 5)
+    networks = MDPONetworks(
+        actor=nets.init_actor(actor_key, *shapes, config.hidden),
+        critics=(
+            nets.init_critic(first_key, *shapes, config.hidden),
+            nets.init_critic(second_key, *shapes, config.hidden),
+        ),
+        value=nets.init_mlp(value_key, (shapes.observation_size, *config.hidden, 1)),
+    )
+    # copies: a donated state must not hold one array twice
+    copy = partial(jax.tree.map, jnp.copy)
+    return MDPOState(
+        networks=networks,
+        target_value=copy(networks.value),
+        old_actor=copy(networks.actor),
+        old_critic=copy(networks.critics[0]) if config.frozen_critic else None,
+        optimiser=optax.adam(config.learning_rate).init(networks),
+        updates=jnp.int32(0),
+        key=jax.random.key_data(key),
+    )
+
+
+class PolicyTerms(NamedTuple):
+    """Means over a~π at each state [B]: the divergence from the old policy, the entropy, and costs-to-go."""
+
+    divergence: jax.Array
+    entropy: jax.Array
+    followed: jax.Array
+    """What the actor descends."""
+    worst: jax.Array
+    """max_i Q_i: what V learns."""
+
+
+def policy_terms(
+    actor: MLP,
+    old_actor: MLP,
+    critics: tuple[MLP, MLP],
+    old_critic: MLP | None,
+    observation: jax.Array,
+    key: jax.Array,
+    *,
+    kind: ActionKind,
+    layer_norm: bool,
+) -> PolicyTerms:
+    """Evaluate the parts of MDPO's objective; without `old_critic` the actor follows the live critics' maximum.
+
+    Continuous: one reparameterised draw stands for the means of entropy and costs; the divergence of two squashed
+    Gaussians is that of the Gaussians and is exact. Discrete: everything is exact.
+    """
+    if kind == "continuous":
+        distribution = nets.gaussian(actor, observation)
+        divergence = nets.gaussian_divergence(distribution, nets.gaussian(old_actor, observation))
+        action, _, log_prob = nets.sample_squashed(distribution, key)
+        pair = jnp.concatenate([observation, action], axis=-1)
+        first, second = (nets.mlp(critic, pair, layer_norm=layer_norm)[..., 0] for critic in critics)
+        worst = jnp.maximum(first, second)
+        followed = worst if old_critic is None else nets.mlp(old_critic, pair, layer_norm=layer_norm)[..., 0]
+        return PolicyTerms(divergence, -log_prob, followed, worst)
+    log_probs = nets.log_policy(actor, observation)
+    probs = jnp.exp(log_probs)
+    divergence = jnp.sum(probs * (log_probs - nets.log_policy(old_actor, observation)), axis=-1)
+    first, second = (nets.mlp(critic, observation, layer_norm=layer_norm) for critic in critics)
+    worst = jnp.sum(probs * jnp.maximum(first, second), axis=-1)
+    followed = worst
+    if old_critic is not None:
+        followed = jnp.sum(probs * nets.mlp(old_critic, observation, layer_norm=layer_norm), axis=-1)
+    return PolicyTerms(divergence, -jnp.sum(probs * log_probs, axis=-1), followed, worst)
+
+
+def mdpo_update(
+    state: MDPOState, batch: Batch, absorbing_cost: jax.Array, *, shapes: Shapes, config: MDPOConfig
+) -> tuple[MDPOState, dict[str, jax.Array]]:
+    """Do one gradient step of actor, value and critics, then move the target value."""
+    kind, layer_norm, networks = shapes.kind, config.layer_norm, state.networks
+    key, actor_key = jax.random.split(jax.random.wrap_key_data(state.key))
+    # every m updates the policy that was reached becomes the old one
+    freeze = state.updates % config.policy_steps == 0
+    refreshed = partial(jax.tree.map, lambda new, old: jnp.where(freeze, new, old))
+    old_actor = refreshed(networks.actor, state.old_actor)
+    old_critic = None if state.old_critic is None else refreshed(networks.critics[0], state.old_critic)
+
+    def actor_loss(actor: MLP) -> tuple[jax.Array, PolicyTerms]:
+        terms = policy_terms(
+            actor,
+            old_actor,
+            networks.critics,
+            old_critic,
+            batch.observation,
+            actor_key,
+            kind=kind,
+            layer_norm=layer_norm,
+        )
+        loss = config.kl_weight * terms.divergence - config.entropy_weight * terms.entropy + terms.followed
+        return jnp.mean(loss), terms
+
+    (actor_value, terms), actor_gradient = jax.value_and_grad(actor_loss, has_aux=True)(networks.actor)
+    soft_cost = terms.worst - config.entropy_weight * terms.entropy
+
+    next_value = nets.mlp(state.target_value, batch.next_observation, layer_norm=layer_norm)[..., 0]
+    target = bootstrap_target(batch.cost, next_value, batch.terminated, config.gamma, absorbing_cost)
+
+    def value_loss(value: MLP) -> jax.Array:
+        return jnp.mean((nets.mlp(value, batch.observation, layer_norm=layer_norm)[..., 0] - soft_cost) ** 2)
+
+    def critic_loss(critics: tuple[MLP, MLP]) -> jax.Array:
+        first, second = (
+            nets.critic_value(critic, kind, batch.observation, batch.action, layer_norm=layer_norm)
+            for critic in critics
+        )
+        return jnp.mean((first - target) ** 2) + jnp.mean((second - target) ** 2)
+
+    value_value, value_gradient = jax.value_and_grad(value_loss)(networks.value)
+    critic_value, critic_gradient = jax.value_and_grad(critic_loss)(networks.critics)
+    gradient = MDPONetworks(actor_gradient, critic_gradient, value_gradient)
+    step, optimiser = optax.adam(config.learning_rate).update(gradient, state.optimiser)
+    networks: Any = optax.apply_updates(networks, step)
+    target_value: Any = optax.incremental_update(networks.value, state.target_value, config.target_rate)
+    new = MDPOState(
+        networks, target_value, old_actor, old_critic, optimiser, state.updates + 1, jax.random.key_data(key)
+    )
+    metrics = {
+        "critic_loss": critic_value,
+        "value_loss": value_value,
+        "actor_loss": actor_value,
+        "divergence": jnp.mean(terms.divergence),
+        "entropy": jnp.mean(terms.entropy),
+        "target_mean": jnp.mean(target),
+        "policy_cost": jnp.mean(batch.cost),
+        "absorbing_cost": jnp.asarray(absorbing_cost, jnp.float32),
+    }
+    return new, metrics
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# Blocks of updates, compiled
+
+
 Relabel = Callable[[Any, Batch], tuple[jax.Array, jax.Array]]
 """(cost parameters, batch) -> (costs [B], cost of the absorbing state []): costs are computed when sampled."""
 
@@ -245,3 +461,133 @@ def compile_block(
 def compile_sac(shapes: Shapes, config: SACConfig, *, relabel: Relabel = recorded_cost) -> Callable[..., Any]:
     """Compile SAC's block of updates (see `compile_block`); equal settings share one compiled program."""
     return compile_block(partial(sac_update, shapes=shapes, config=config), shapes, relabel=relabel)
+
+
+@lru_cache(maxsize=32)
+def compile_mdpo(shapes: Shapes, config: MDPOConfig, *, relabel: Relabel = recorded_cost) -> Callable[..., Any]:
+    """Compile MDPO's block of updates (see `compile_block`); equal settings share one compiled program."""
+    return compile_block(partial(mdpo_update, shapes=shapes, config=config), shapes, relabel=relabel)
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# The player
+
+
+@dataclass(frozen=True)
+class ReplayConfig:
+    """How an off-policy player gathers experience and learns from it."""
+
+    capacity: int = 1_000_000
+    warmup_steps: int = 10_000
+    """Steps before the first update, with uniformly random actions unless the player starts from a cloned policy."""
+    block: int = 50
+    """Environment steps per compiled block of updates."""
+    updates_per_step: float = 1.0
+    expert_fraction: float = 0.0
+    """Share of expert transitions in every batch."""
+
+    def __post_init__(self) -> None:
+        at_least("capacity", self.capacity, 1)
+        at_least("warmup_steps", self.warmup_steps, 0)
+        at_least("block", self.block, 1)
+        if round(self.block * self.updates_per_step) < 1:
+            raise InputError(
+                f"updates_per_step is {self.updates_per_step}: a block of {self.block} steps needs an update"
+            )
+        if not 0.0 <= self.expert_fraction < 1.0:
+            raise InputError(f"expert_fraction is {self.expert_fraction}: it must lie in [0, 1)")
+
+
+class OffPolicy:
+    """MDPO or SAC (by its configuration) learning from a replay memory that it shares with the loop.
+
+    `improve` starts a block of updates and returns at once; the simulator collects the next steps meanwhile, with
+    the actor that the block before it left.
+    """
+
+    def __init__(
+        self,
+        shapes: Shapes,
+        config: MDPOConfig | SACConfig,
+        replay: ReplayConfig,
+        memory: Replay,
+        *,
+        seed: int,
+        relabel: Relabel = recorded_cost,
+        expert_rows: np.ndarray | None = None,
+    ) -> None:
+        """`expert_rows` are the expert's transitions in the memory's layout, needed if `expert_fraction` > 0."""
+        self.config, self.replay, self.memory = config, replay, memory
+        self.block = replay.block
+        init, compiled = (init_mdpo, compile_mdpo) if isinstance(config, MDPOConfig) else (init_sac, compile_sac)
+        self.state: Any = init(seeding.integer(seed, "policy-player"), shapes, config)  # pyright: ignore
+        self._run_block = compiled(shapes, config, relabel=relabel)  # pyright: ignore
+        self.actor = HostActor(shapes.kind, self.state.actor)
+        self.uniform_warmup = True
+        self._shapes = shapes
+        self._rng = seeding.generator(seed, "replay")
+        self._updates = round(replay.block * replay.updates_per_step)
+        self._expert_count = round(replay.expert_fraction * config.batch_size)
+        if self._expert_count and (expert_rows is None or len(expert_rows) == 0):
+            raise InputError(
+                "expert_fraction is above 0, but no demonstration has both ends of a transition: set it to 0"
+            )
+        self._expert_rows = expert_rows
+
+    @property
+    def ready(self) -> bool:
+        """Whether the warm-up is over."""
+        return len(self.memory) >= max(self.replay.warmup_steps, 1)
+
+    def act(self, observation: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Draw actions [n, A]: uniform ones during the warm-up, then the policy's."""
+        if self.uniform_warmup and not self.ready:
+            return uniform_actions(self._shapes, len(observation), rng)
+        return self.actor.sample(observation, rng)
+
+    def observe(self, step: Step) -> None:
+        """Nothing to keep: the loop stores every transition in the shared memory."""
+
+    def improve(self, cost_params: Any) -> dict[str, Any]:
+        """Start a block of updates with the costs of `cost_params`; the metrics are read from it later."""
+        self.settle()
+        if not self.ready:
+            return {}
+        self.state, metrics = self._run_block(self.state, self._rows(), cost_params)
+        return metrics
+
+    def _rows(self) -> np.ndarray:
+        learners = self.memory.sample(self._rng, self._updates, self.config.batch_size - self._expert_count)
+        if self._expert_rows is None or not self._expert_count:
+            return learners
+        index = self._rng.integers(0, len(self._expert_rows), size=(self._updates, self._expert_count))
+        return np.concatenate([learners, self._expert_rows[index]], axis=1)
+
+    def settle(self) -> None:
+        """Wait for the block under way and act by what it learned."""
+        self.actor.load(self.state.actor)
+
+    def adopt(self, actor: MLP) -> None:
+        """Start from this actor, and let it act during the warm-up."""
+        copy = partial(jax.tree.map, lambda leaf: jnp.array(leaf, copy=True))
+        if isinstance(self.state, MDPOState):
+            networks = self.state.networks._replace(actor=copy(actor))
+            self.state = self.state._replace(networks=networks, old_actor=copy(actor))
+        else:
+            self.state = self.state._replace(actor=copy(actor))
+        self.uniform_warmup = False
+        self.settle()
+
+    def snapshot(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return what is needed to go on bit for bit; the memory is the loop's to save."""
+        return checkpoint.named(self.state, "policy"), {
+            "rng": self._rng.bit_generator.state,
+            "uniform_warmup": self.uniform_warmup,
+        }
+
+    def restore(self, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
+        """Take back what `snapshot` gave."""
+        self.state = checkpoint.restored(self.state, arrays, "policy")
+        self._rng.bit_generator.state = info["rng"]
+        self.uniform_warmup = bool(info["uniform_warmup"])
+        self.settle()

@@ -1,0 +1,250 @@
+"""What run folders hold, read with suspicion: a damaged folder becomes a line of the report, never its end."""
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oal.errors import InputError, shortened
+from oal.files import read_json
+from oal.report import statistics
+from oal.runs import STATUSES, RunFolder
+
+Array = NDArray[np.float64]
+Kind = Literal["behaviour", "evaluation"]
+RETURNS: dict[Kind, str] = {"behaviour": "return", "evaluation": "evaluation_return"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: what it was told, where it came from, and its returns (NaN where a record has none)."""
+
+    folder: RunFolder
+    config: dict[str, Any]
+    metadata: dict[str, Any]
+    status: str
+    error: str
+    steps: Array
+    returns: dict[Kind, Array]
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        return str(self.folder)
+
+    @property
+    def task(self) -> str:
+        return self.config["env"]
+
+    @property
+    def seed(self) -> Any:
+        return self.config.get("seed")
+
+    @property
+    def expert_return(self) -> float:
+        return as_number(self.metadata.get("expert_return"), "metadata expert_return")
+
+    @property
+    def random_return(self) -> float:
+        return as_number(self.metadata.get("random_return"), "metadata random_return")
+
+    @property
+    def can_be_normalised(self) -> bool:
+        span = self.expert_return - self.random_return
+        return math.isfinite(span) and span != 0
+
+    @property
+    def unfinished(self) -> bool:
+        return self.status != "finished"
+
+    def values(self, kind: Kind, *, normalised: bool) -> Array:
+        """Return one return per record, normalised or as it is; all NaN if the expert's or random return is unknown."""
+        values = self.returns[kind]
+        if not normalised:
+            return values
+        if not self.can_be_normalised:
+            return np.full_like(values, np.nan)
+        return statistics.normalised(values, random=self.random_return, expert=self.expert_return)
+
+    def has(self, kind: Kind) -> bool:
+        return bool(np.isfinite(self.returns[kind]).any())
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A folder that does not count, or not fully, and why."""
+
+    name: str
+    status: str
+    reason: str
+
+
+@dataclass
+class Results:
+    runs: list[Run] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+
+
+def as_number(value: Any, name: str) -> float:
+    """Return a JSON number as a float, null and what is not finite as NaN; anything else is damage."""
+    if value is None:
+        return math.nan
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InputError(f"{name} is {shortened(value)}, not a number: the file is damaged")
+    try:
+        number = float(value)
+    except OverflowError:
+        return math.nan
+    return number if math.isfinite(number) else math.nan
+
+
+def read_run(folder: RunFolder) -> Run:
+    """Read one folder; an InputError says what is wrong with it."""
+    config, metadata, status = folder.config, folder.metadata, folder.status
+    if not isinstance(config.get("env"), str):
+        raise InputError("config.json names no environment ('env'): not a run of a learner")
+    if status["status"] not in STATUSES:
+        raise InputError(f"status.json says {shortened(status['status'])}: it may say {', '.join(STATUSES)}")
+    records = folder.records()
+    steps = np.array([as_number(record.get("step"), "step of a record") for record in records], dtype=np.float64)
+    if not (np.isfinite(steps).all() and (np.diff(steps) > 0).all() and (steps >= 0).all()):
+        raise InputError("the steps in metrics.jsonl do not increase: did two runs write into this folder?")
+    seconds = [as_number(record.get("seconds"), "seconds of a record") for record in records]
+    run = Run(
+        folder=folder,
+        config=config,
+        metadata=metadata,
+        status=status["status"],
+        error=str(status.get("error") or ""),
+        steps=steps,
+        returns={
+            kind: np.array([as_number(record.get(name), name) for record in records], dtype=np.float64)
+            for kind, name in RETURNS.items()
+        },
+        seconds=seconds[-1] if seconds else math.nan,
+    )
+    # Damaged scales are found here, with the folder's name, and not in the middle of a table.
+    _ = run.can_be_normalised
+    return run
+
+
+def _find(paths: Iterable[str | os.PathLike[str]], results: Results) -> list[RunFolder]:
+    """List the run folders below the paths, each once."""
+    found: dict[Path, RunFolder] = {}
+    for path in paths:
+        try:
+            below = RunFolder.find(path)
+        except InputError as error:
+            results.failures.append(Failure(str(path), "unreadable", str(error)))
+            continue
+        if not below:
+            reason = "no run folder (one with config.json and status.json) here or below"
+            results.failures.append(Failure(str(path), "unreadable", reason))
+        for folder in below:
+            found.setdefault(folder.path.resolve(), folder)
+    return list(found.values())
+
+
+def read(paths: Iterable[str | os.PathLike[str]]) -> Results:
+    """Read all runs below the paths. What cannot be read, failed or has no records is listed with its reason."""
+    results = Results()
+    experts = 0
+    seen: dict[str, str] = {}
+    for folder in _find(paths, results):
+        try:
+            if folder.kind == "expert":
+                experts += 1
+                continue
+            run = read_run(folder)
+        except (InputError, OSError, RecursionError) as error:
+            results.failures.append(Failure(str(folder), "unreadable", str(error) or type(error).__name__))
+            continue
+        if run.status == "failed":
+            results.failures.append(Failure(run.name, "failed", run.error or "no reason was recorded"))
+        elif not any(run.has(kind) for kind in RETURNS):
+            results.failures.append(Failure(run.name, run.status, "no record of any return yet"))
+        elif (twin := seen.setdefault(identity(run), run.name)) != run.name:
+            results.failures.append(Failure(run.name, "left out", f"the same config and seed as {twin}"))
+        else:
+            results.runs.append(run)
+            if run.unfinished:
+                results.failures.append(Failure(run.name, run.status, f"counted as far as it got: {progress(run)}"))
+    if experts:
+        results.notices.append(f"{experts} training runs of experts are left out.")
+    if not results.runs and not results.failures:
+        raise InputError("no runs to report: name run folders, or folders above them")
+    return results
+
+
+def identity(run: Run) -> str:
+    return json.dumps(run.config, sort_keys=True)
+
+
+def progress(run: Run) -> str:
+    total = run.config.get("total_steps")
+    of = f" of {total:,}" if isinstance(total, int) else ""
+    return f"{int(run.steps[-1]):,}{of} steps"
+
+
+# What a run may hold besides -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LinearCost:
+    """The weights of a learned linear cost, and the cost of the absorbing state."""
+
+    features: tuple[str, ...]
+    weights: tuple[float, ...]
+    absorbing: float
+
+
+def linear_cost(run: Run) -> LinearCost | None:
+    """Read cost.json, which runs with a linear cost have."""
+    path = run.folder.path / "cost.json"
+    if not path.exists():
+        return None
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: not a JSON object")
+    features, weights = value.get("features"), value.get("weights")
+    if not isinstance(features, list) or not isinstance(weights, list) or len(features) != len(weights):
+        raise InputError(f"{path}: 'features' and 'weights' must be lists of one length")
+    return LinearCost(
+        tuple(str(name) for name in features),
+        tuple(as_number(weight, "weight") for weight in weights),
+        as_number(value.get("absorbing"), "absorbing"),
+    )
+
+
+def measures(run: Run) -> list[dict[str, Any]]:
+    """Read certificate.json: its measures, each with a name; empty without a certificate."""
+    if not run.folder.certificate.exists():
+        return []
+    value = read_json(run.folder.certificate)
+    listed = value.get("measures", value) if isinstance(value, dict) else value
+    if isinstance(listed, dict):
+        listed = [{"name": name, **each} for name, each in listed.items() if isinstance(each, dict)]
+    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+        raise InputError(f"{run.folder.certificate}: 'measures' must be a list of objects")
+    return listed
+
+
+def gather(results: Results, reader: Callable[[Run], Any]) -> list[tuple[Run, Any]]:
+    """Read something of every run; what is damaged joins the failures, what is absent is left out."""
+    found = []
+    for run in results.runs:
+        try:
+            value = reader(run)
+        except (InputError, OSError) as error:
+            results.failures.append(Failure(run.name, "damaged", str(error)))
+            continue
+        if value:
+            found.append((run, value))
+    return found

@@ -1,0 +1,197 @@
+"""Statistics of a few seeds on a few tasks, after Agarwal et al. 2021 ("Deep RL at the edge of the statistical precipice").
+
+Scores are one array per task whose *last* axis runs over the seeds; tasks may have different numbers of seeds. Leading
+axes (points of a curve, resamples of a bootstrap) are carried along, so every estimator is also its own bootstrap. With
+equally many seeds everywhere the estimators are those of the library rliable.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from oal.errors import InputError
+
+Array = NDArray[np.float64]
+Scores = Sequence[Array]
+Estimator = Callable[[Scores], Array]
+
+LEVEL = 0.95
+REPLICATIONS = 10_000
+
+
+class Interval(NamedTuple):
+    """An estimate with its confidence limits; the limits are NaN where one seed leaves them unknown."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Band(NamedTuple):
+    """The same for every point of a curve."""
+
+    value: Array
+    low: Array
+    high: Array
+
+
+# Estimators ----------------------------------------------------------------------------------------------------------
+
+
+def task_means(scores: Scores) -> Array:
+    """Return [tasks, ...]: the mean over seeds of each task."""
+    return np.stack([task.mean(axis=-1) for task in scores])
+
+
+def mean(scores: Scores) -> Array:
+    """Return the mean over tasks of the mean over seeds."""
+    return task_means(scores).mean(axis=0)
+
+
+def median(scores: Scores) -> Array:
+    """Return the median over tasks of the mean over seeds."""
+    return np.median(task_means(scores), axis=0)
+
+
+def interquartile_mean(scores: Scores) -> Array:
+    """Return the mean of the middle half of all runs, pooled over tasks (a task with more seeds weighs more)."""
+    pooled = np.sort(np.concatenate(scores, axis=-1), axis=-1)
+    runs = pooled.shape[-1]
+    cut = int(0.25 * runs)
+    return pooled[..., cut : runs - cut].mean(axis=-1)
+
+
+def optimality_gap(scores: Scores, target: float = 1.0) -> Array:
+    """Return by how much runs fall short of the target on average; what lies above it earns nothing."""
+    return target - mean([np.minimum(task, target) for task in scores])
+
+
+def profile(scores: Scores, thresholds: Array) -> Array:
+    """Return [..., thresholds]: the share of runs whose score is above each threshold."""
+    above = [(task[..., None, :] > thresholds[:, None]).astype(np.float64) for task in scores]
+    return mean(above)
+
+
+def improvement(first: Scores, second: Scores) -> Array:
+    """Return the probability that a run of the first beats one of the second on the same task; a draw counts half."""
+    chances = []
+    for x, y in zip(first, second, strict=True):
+        difference = x[..., :, None] - y[..., None, :]
+        chances.append(((np.sign(difference) + 1) / 2).mean(axis=(-2, -1)))
+    return np.mean(chances, axis=0)
+
+
+AGGREGATES: dict[str, Estimator] = {
+    "mean": mean,
+    "median": median,
+    "inter-quartile mean": interquartile_mean,
+    "optimality gap": optimality_gap,
+}
+
+
+# Stratified bootstrap ------------------------------------------------------------------------------------------------
+
+
+def resample(scores: Scores, replications: int, rng: np.random.Generator) -> list[Array]:
+    """Draw seeds with replacement within each task: arrays [..., seeds] become [..., replications, seeds].
+
+    The points of a curve are resampled together, since a seed is one whole run.
+    """
+    drawn = []
+    for task in scores:
+        seeds = task.shape[-1]
+        drawn.append(task[..., rng.integers(seeds, size=(replications, seeds))])
+    return drawn
+
+
+def limits(estimates: Array, level: float = LEVEL) -> Array:
+    """Return the percentile limits over the last axis: [2, ...]."""
+    tail = 50 * (1 - level)
+    return np.percentile(estimates, [tail, 100 - tail], axis=-1)
+
+
+def known(scores: Scores) -> bool:
+    """Tell whether some task has two seeds; with one seed per task there is nothing to resample."""
+    return any(task.shape[-1] > 1 for task in scores)
+
+
+def interval(
+    estimator: Callable[..., Array], *scores: Scores, replications: int = REPLICATIONS, seed: int = 0
+) -> Interval:
+    """Return an estimate with its 95 % interval (stratified bootstrap, percentiles); algorithms are drawn independently."""
+    value = float(estimator(*scores))
+    if not any(known(each) for each in scores):
+        return Interval(value, np.nan, np.nan)
+    rng = np.random.default_rng(seed)
+    low, high = limits(estimator(*(resample(each, replications, rng) for each in scores)))
+    return Interval(value, float(low), float(high))
+
+
+def band(estimator: Estimator, scores: Scores, *, replications: int = 1_000, seed: int = 0) -> Band:
+    """Return a curve with its pointwise 95 % interval. Scores are [points, seeds] per task."""
+    value = estimator(scores)
+    if not known(scores):
+        return Band(value, np.full_like(value, np.nan), np.full_like(value, np.nan))
+    low, high = limits(estimator(resample(scores, replications, np.random.default_rng(seed))))
+    return Band(value, low, high)
+
+
+def profile_band(scores: Scores, thresholds: Array, *, replications: int = 1_000, seed: int = 0) -> Band:
+    """Return the performance profile with its pointwise 95 % interval."""
+    value = profile(scores, thresholds)
+    if not known(scores):
+        return Band(value, np.full_like(value, np.nan), np.full_like(value, np.nan))
+    drawn = profile(resample(scores, replications, np.random.default_rng(seed)), thresholds)
+    low, high = limits(np.moveaxis(drawn, 0, -1))
+    return Band(value, low, high)
+
+
+# Of one run's curve --------------------------------------------------------------------------------------------------
+
+
+def normalised(returns: ArrayLike, *, random: float, expert: float) -> Array:
+    """Return (return - random) / (expert - random): 0 is the random policy's return, 1 the expert's."""
+    if not abs(expert - random) > 0:
+        raise InputError(f"the expert's return {expert} equals the random policy's: nothing to normalise by")
+    return (np.asarray(returns, dtype=np.float64) - random) / (expert - random)
+
+
+def area(steps: Array, values: Array) -> float:
+    """Return the mean of a curve over environment steps: the area under it divided by its length.
+
+    A record tells of the steps since the record before it, so its value counts for those. A value that is missing (NaN:
+    no episode ended) is that of the next record that has one, since its episodes were under way.
+    """
+    has = np.isfinite(values)
+    if not has.any():
+        return float("nan")
+    at, values = steps[has], values[has]
+    lengths = np.diff(at, prepend=0.0)
+    # What follows the last value is known only from it.
+    lengths[-1] += steps[-1] - at[-1]
+    return float((lengths * values).sum() / lengths.sum())
+
+
+def final(steps: Array, values: Array, *, share: float = 0.1) -> float:
+    """Return the mean of the values in the last tenth of the steps, or the last value if none lies there."""
+    has = np.isfinite(values)
+    if not has.any():
+        return float("nan")
+    at, values = steps[has], values[has]
+    late = values[at > (1 - share) * steps[-1]]
+    return float(late.mean() if late.size else values[-1])
+
+
+def steps_to(steps: Array, values: Array, level: float) -> tuple[float, float]:
+    """Return the environment steps at which a curve first reaches a level, and from which on it stays; inf if never."""
+    has = np.isfinite(values)
+    at, reached = steps[has], values[has] >= level
+    if not reached.any():
+        return float("inf"), float("inf")
+    first = float(at[np.argmax(reached)])
+    if not reached[-1]:
+        return first, float("inf")
+    below = np.flatnonzero(~reached)
+    return first, float(at[below[-1] + 1] if below.size else at[0])
