@@ -31,6 +31,7 @@ ARROWS = {
     "replay": {"errors"},
     "plots": GROUND | {"stats"},
     "checkpoint": GROUND,
+    "runs": {"errors", "files"},
     "equations_doc": GROUND | {"equations"},
     "mdp": {"errors", "kernels"},
     "costsets": {"errors", "equations", "kernels"},
