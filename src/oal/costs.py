@@ -179,9 +179,9 @@ class CostView(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Running count, mean and mean square deviation of the inputs [D]."""
+    """How many inputs [D] were seen, their mean and their variance."""
 
-    count: jax.Array
+    seen: jax.Array
     mean: jax.Array
     variance: jax.Array
 
@@ -200,7 +200,7 @@ class CostState(NamedTuple):
 def merge(moments: Moments, values: jax.Array) -> Moments:
     """Add values [N, D] to running moments."""
     added = values.shape[0]
-    total = moments.count + added
+    total = moments.seen + added
     gap = values.mean(axis=0) - moments.mean
     share = added / total
     variance = (1 - share) * moments.variance + share * values.var(axis=0) + share * (1 - share) * gap**2
@@ -286,7 +286,7 @@ class CostPlayer:
             return -jax.nn.softplus(-output)
         return output
 
-    def relabel(self, view: CostView, batch: Batch) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, view: CostView, batch: Batch) -> tuple[jax.Array, jax.Array]:
         """Costs of a batch [B] and of the absorbing state, for the policy player's compiled block."""
         return self.cost(view, batch.observation, batch.action), view.absorbing
 
@@ -344,7 +344,7 @@ class CostPlayer:
         )
         moments = state.moments
         if config.normalise == "running":
-            seen = [self.inputs(pairs.observation, pairs.action) for pairs in (all_learner, all_expert)]
+            seen = [self.inputs(pairs.observation, pairs.action) for pairs in both]
             moments = merge(moments, jnp.concatenate(seen))
         view = state.view._replace(mean=moments.mean, std=_std(moments))
         if isinstance(config, LinearConfig):
@@ -357,16 +357,11 @@ class CostPlayer:
         else:
             view, state, metrics = self._descend(view, state, learner, expert)
 
-        costs = [self._read(self.output(view, pairs.observation, pairs.action)) for pairs in (all_learner, all_expert)]
-        means = [_mean(cost, pairs.weight) for cost, pairs in zip(costs, (all_learner, all_expert), strict=True)]
+        costs = [self._read(self.output(view, pairs.observation, pairs.action)) for pairs in both]
+        means = [_mean(cost, pairs.weight) for cost, pairs in zip(costs, both, strict=True)]
         centre = 0.5 * (means[0] + means[1])
-        spread = jnp.sqrt(
-            0.5
-            * sum(
-                _mean((cost - centre) ** 2, pairs.weight)
-                for cost, pairs in zip(costs, (all_learner, all_expert), strict=True)
-            )
-        )
+        squares = [_mean((cost - centre) ** 2, pairs.weight) for cost, pairs in zip(costs, both, strict=True)]
+        spread = jnp.sqrt(0.5 * (squares[0] + squares[1]))
         if config.standardise:
             view = view._replace(centre=centre, scale=jnp.maximum(spread, 1e-6))
         if config.absorbing == "coordinate":
@@ -432,6 +427,11 @@ class CostPlayer:
 @lru_cache(maxsize=32)
 def _compiled_update(player: CostPlayer) -> Callable[..., tuple[CostState, dict[str, jax.Array]]]:
     return jax.jit(player._update)
+
+
+def _flat(pairs: Pairs) -> Pairs:
+    """Minibatches [n, B, ...] as one [n B, ...]."""
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), pairs)
 
 
 def _std(moments: Moments) -> jax.Array:

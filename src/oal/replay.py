@@ -30,6 +30,8 @@ class Replay:
         self.observation_size = observation_size
         self.action_size = action_size
         self.rows = np.zeros((capacity, 2 * observation_size + action_size + 2), np.float32)
+        self.times = np.zeros(capacity, np.int32)
+        """Each transition's step within its episode."""
         self.size = 0
         self.position = 0
 
@@ -43,8 +45,9 @@ class Replay:
         cost: np.ndarray,
         next_observation: np.ndarray,
         terminated: np.ndarray,
+        time: np.ndarray | int = 0,
     ) -> None:
-        """Store n transitions ([n, O], [n, A], [n], [n, O], [n]) over the oldest ones."""
+        """Store n transitions ([n, O], [n, A], [n], [n, O], [n], [n]) over the oldest ones."""
         count = len(cost)
         stop = self.position + count
         if stop <= self.capacity:
@@ -59,8 +62,11 @@ class Replay:
         rows[:, o + a] = cost
         rows[:, o + a + 1 : -1] = next_observation
         rows[:, -1] = terminated
-        if stop > self.capacity:
-            self.rows[np.arange(self.position, stop) % self.capacity] = rows
+        if stop <= self.capacity:
+            self.times[self.position : stop] = time
+        else:
+            place = np.arange(self.position, stop) % self.capacity
+            self.rows[place], self.times[place] = rows, time
         self.position = stop % self.capacity
         self.size = min(self.size + count, self.capacity)
 
@@ -71,10 +77,13 @@ class Replay:
         index = rng.integers(0, self.size, size=shape)
         return self.rows.take(index.ravel(), axis=0).reshape(*shape, -1)
 
+    def newest(self, count: int) -> np.ndarray:
+        """Return the places of the newest `count` rows (fewer if there are fewer), oldest first."""
+        return np.arange(self.position - min(count, self.size), self.position) % self.capacity
+
     def last(self, count: int) -> np.ndarray:
         """Return copies of the newest `count` rows (fewer if there are fewer), oldest first."""
-        count = min(count, self.size)
-        return self.rows[np.arange(self.position - count, self.position) % self.capacity]
+        return self.rows[self.newest(count)]
 
     def unpack(self, rows: Any) -> Batch:
         """Cut packed rows (NumPy or traced JAX) into named parts."""
@@ -82,11 +91,14 @@ class Replay:
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, int]]:
         """Return (the filled rows as a view, counters) for a checkpoint."""
-        return {"rows": self.rows[: self.size]}, {"size": self.size, "position": self.position}
+        return {"rows": self.rows[: self.size], "times": self.times[: self.size]}, {
+            "size": self.size,
+            "position": self.position,
+        }
 
     def restore(self, arrays: dict[str, np.ndarray], counters: dict[str, int]) -> None:
         """Take back what `state` gave."""
-        rows = arrays["rows"]
+        rows, times = arrays["rows"], arrays.get("times", np.zeros(len(arrays["rows"]), np.int32))
         if rows.ndim != 2 or rows.shape[1] != self.rows.shape[1] or len(rows) > self.capacity:
             raise InputError(
                 f"the saved replay has shape {rows.shape}, which does not fit {self.rows.shape}: same environment "
@@ -95,9 +107,9 @@ class Replay:
         self.size, self.position = int(counters["size"]), int(counters["position"])
         if self.size < self.capacity and self.position != self.size:
             # a full ring goes on in a larger one: oldest first, so that the free rows are filled next
-            rows = np.roll(rows, -self.position, axis=0)
+            rows, times = np.roll(rows, -self.position, axis=0), np.roll(times, -self.position)
             self.position = self.size
-        self.rows[: len(rows)] = rows
+        self.rows[: len(rows)], self.times[: len(times)] = rows, times
 
 
 def unpack(rows: Any, observation_size: int, action_size: int) -> Batch:
