@@ -107,3 +107,12 @@ def test_critic_of_a_discrete_action_reads_that_action() -> None:
     chosen = np.array([0, 3, 1, 2, 2])
     values = nets.critic_value(params, "discrete", observation, jnp.eye(4)[chosen])
     np.testing.assert_allclose(values, np.asarray(nets.mlp(params, observation))[np.arange(5), chosen], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["continuous", "discrete"])
+def test_host_draws_are_the_samples_before_the_tanh(kind: nets.ActionKind) -> None:
+    host = nets.HostActor(kind, nets.init_actor(jax.random.key(0), kind, 4, 3, (16,)))
+    observation = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
+    drawn = host.draw(observation, np.random.default_rng(1))
+    sampled = host.sample(observation, np.random.default_rng(1))
+    np.testing.assert_array_equal(np.tanh(drawn) if kind == "continuous" else drawn, sampled)

@@ -161,11 +161,16 @@ class HostActor:
 
     def sample(self, observation: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Draw encoded actions from the policy."""
+        drawn = self.draw(observation, rng)
+        return np.tanh(drawn) if self.kind == "continuous" else drawn
+
+    def draw(self, observation: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Draw from the policy without the squashing: pre-tanh values, or one-hot actions."""
         outputs = self.outputs(observation)
         if self.kind == "continuous":
             size = outputs.shape[1] // 2
             std = np.exp(np.clip(outputs[:, size:], LOG_STD_MIN, LOG_STD_MAX))
-            return np.tanh(outputs[:, :size] + std * rng.standard_normal((len(outputs), size), np.float32))
+            return outputs[:, :size] + std * rng.standard_normal((len(outputs), size), np.float32)
         # the Gumbel trick: argmax of logits plus Gumbel noise is a draw from the softmax
         return _one_hot_argmax(outputs + rng.gumbel(size=outputs.shape).astype(np.float32))
 
