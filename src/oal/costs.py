@@ -339,9 +339,7 @@ class CostPlayer:
         self, state: CostState, learner: Pairs, expert: Pairs, masses: jax.Array
     ) -> tuple[CostState, dict[str, jax.Array]]:
         config = self.config
-        all_learner, all_expert = (
-            jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), p) for p in (learner, expert)
-        )
+        all_learner, all_expert = both = _flat(learner), _flat(expert)
         moments = state.moments
         if config.normalise == "running":
             seen = [self.inputs(pairs.observation, pairs.action) for pairs in both]
