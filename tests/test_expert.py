@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,8 +18,10 @@ from oal.demos import load
 from oal.envs import Step, evaluate
 from oal.errors import InputError
 from oal.expert import ExpertConfig, prepare
+from oal.files import write_json
 from oal.offpolicy import SACConfig
 from oal.policy import Policy
+from oal.runs import RunFolder
 
 TINY = ExpertConfig(
     "Pendulum-v1",
@@ -94,11 +97,11 @@ def test_a_run_stopped_anywhere_and_resumed_equals_the_run_never_stopped(finishe
 
 
 def test_the_run_folder_tells_what_was_done(finished: Path) -> None:
-    config = json.loads((finished / "config.json").read_text())
-    assert ExpertConfig.from_json(config["expert"]) == TINY
-    assert config["environment"]["env_id"] == "Pendulum-v1"
-    assert json.loads((finished / "status.json").read_text())["status"] == "trained"
-    lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    run = RunFolder.open(finished, kind="expert")
+    assert ExpertConfig.from_json(run.config) == TINY
+    assert run.metadata["environment"]["env_id"] == "Pendulum-v1"
+    assert run.status["status"] == "finished"
+    lines = run.records()
     assert [line["step"] for line in lines] == [200, 400, 600]
     assert everything(finished)[1]["environment"] == "restarted at this checkpoint"
     best = max(line["return_mean"] for line in lines)
@@ -131,6 +134,37 @@ def test_recorded_demonstrations_carry_their_origin(finished: Path) -> None:
     assert len(demos) == 3
     assert len({trajectory.seed for trajectory in demos}) == 3
     assert all(trajectory.truncated and not trajectory.terminated for trajectory in demos)
+
+
+def test_a_run_folder_from_before_the_format_had_a_number_is_read_and_resumed(finished: Path, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    shutil.copytree(finished, old)
+    run = RunFolder(old)
+    write_json(old / "config.json", {"expert": run.config, "environment": run.metadata["environment"]})
+    (old / "metadata.json").unlink()
+    write_json(old / "status.json", {"status": "trained", "step": 600, "best_return": None})
+    assert RunFolder.open(old, kind="expert").status["status"] == "finished"
+    assert run.metadata["environment"]["env_id"] == "Pendulum-v1"
+    assert expert.saved_steps(old) == 600
+    train(old, replace(TINY, total_steps=800), resume=True)
+    assert ExpertConfig.from_json(run.config).total_steps == 800
+    assert [record["step"] for record in run.records()] == [200, 400, 600, 800]
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_anew(finished: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    prepare(TINY, folder).close()
+    RunFolder(folder).log({"step": 150, "return_mean": 7.0})
+    train(folder, resume=True)
+    assert_equal_runs(finished, folder)
+
+
+def test_two_processes_do_not_train_into_one_folder(tmp_path: Path) -> None:
+    trainer = prepare(TINY, tmp_path / "run")
+    with pytest.raises(InputError, match=f"id {os.getpid()}"):
+        prepare(TINY, tmp_path / "run", resume=True)
+    trainer.close()
+    prepare(TINY, tmp_path / "run", resume=True).close()
 
 
 def test_misuse_is_named(finished: Path, tmp_path: Path) -> None:

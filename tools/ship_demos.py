@@ -5,21 +5,21 @@
 The table (src/oal/data/demos/table.json) keeps what other runs have put there.
 """
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 from oal import demos, files
-from oal.expert import ExpertConfig, best_policy
+from oal.expert import KIND, ExpertConfig, best_policy
+from oal.runs import RunFolder
 
 DATA = Path(__file__).resolve().parent.parent / "src" / "oal" / "data" / "demos"
 
 
 def entry(run: Path, shipped: demos.Demos, path: Path) -> dict[str, Any]:
     """Describe one file: how it was made and what it holds."""
-    config = ExpertConfig.from_json(files.read_json(run / "config.json")["expert"])
-    curve = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    folder = RunFolder.open(run, kind=KIND)
+    config, curve = ExpertConfig.from_json(folder.config), folder.records()
     assert shipped.returns is not None
     return {
         "command": shipped.metadata["command"],
