@@ -1,0 +1,439 @@
+"""Algorithm 1: one loop over any policy player and any cost player.
+
+    policy player:  π <- argmin  <c, π> + (1/t) d(π, π_old)          (MDPO, SAC, TRPO)
+    cost player:    c <- argmax  <c, μ_π - μ_E> - (1/t_c) d(c, c_old)  (linear, neural, GAIL)
+
+The loop knows neither MDPO nor Lipschitz: it steps the environments, hands steps and costs to the players, and keeps
+the books. A block is: improve the policy (which works ahead while the simulator steps), collect, improve the cost.
+"""
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, Self
+
+import gymnasium as gym
+import jax
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from oal import bc, checkpoint, console, seeding
+from oal.costs import CostPlayer, FeatureFunction, LinearConfig, Pairs
+from oal.demos import Demos
+from oal.envs import ActionCodec, EnvSource, EnvSpec, EpisodeRunner, Evaluation, Step, episode_seeds, stepping
+from oal.errors import InputError, at_least
+from oal.nets import MLP, HostActor
+from oal.offpolicy import OffPolicy, Shapes, recorded_cost
+from oal.onpolicy import OnPolicy
+from oal.policy import Policy
+from oal.presets import LearnerConfig
+from oal.presets import preset as make_config
+from oal.replay import Replay
+
+KIND = "learner"
+_REMEMBERED_EPISODES = 20
+"""Episodes over which the learner's absorbing mass is averaged."""
+
+Callback = Callable[["Learner"], bool | None]
+"""Called after every block; returning False stops learning."""
+
+
+class DivergedError(InputError):
+    """A number that learning depends on is no longer finite."""
+
+
+class PolicyPlayer(Protocol):
+    """What the loop asks of a policy player."""
+
+    actor: HostActor
+    block: int
+    state: Any
+
+    def act(self, observation: np.ndarray, rng: np.random.Generator) -> np.ndarray: ...
+    def observe(self, step: Step) -> None: ...
+    def improve(self, cost_params: Any) -> dict[str, Any]: ...
+    def settle(self) -> None: ...
+    def adopt(self, actor: MLP) -> None: ...
+    def snapshot(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]: ...
+    def restore(self, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None: ...
+
+
+class ExpertData:
+    """The demonstrations as arrays: pairs [N, ...] for the cost, transitions in the replay's layout for the policy."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], absorbing_mass: float) -> None:
+        self.observation, self.action = arrays["observation"], arrays["action"]
+        self.time, self.rows = arrays["time"], arrays["rows"]
+        self.absorbing_mass = absorbing_mass
+
+    @classmethod
+    def of(cls, demos: Demos, spec: EnvSpec, gamma: float) -> "ExpertData":
+        """Encode demonstrations for an environment; a last step whose successor is unknown gives no transition."""
+        if len(demos) == 0:
+            raise InputError("there is no demonstration to learn from: give at least one trajectory")
+        codec, pairs, rows, masses = ActionCodec(spec), [], [], []
+        for index, trajectory in enumerate(demos):
+            steps = len(trajectory)
+            observations = np.asarray(trajectory.observations, np.float32).reshape(len(trajectory.observations), -1)
+            if observations.shape[1] != spec.observation_size:
+                raise InputError(
+                    f"demonstration {index} has observations of {observations.shape[1]} numbers, {spec.env_id} has "
+                    f"{spec.observation_size}: these are demonstrations of another environment"
+                )
+            actions = codec.encode(trajectory.actions)
+            pairs.append((observations[:steps], actions, np.arange(steps, dtype=np.int32)))
+            known = min(steps, len(observations) - 1)
+            memory = Replay(max(known, 1), spec.observation_size, spec.action_size)
+            ended = np.zeros(known, np.float32)
+            if known == steps:
+                ended[-1] = float(trajectory.terminated)
+            if known:
+                costs = np.zeros(known, np.float32) if trajectory.rewards is None else -trajectory.rewards[:known]
+                memory.add(observations[:known], actions[:known], costs, observations[1 : known + 1], ended)
+            rows.append(memory.rows[:known])
+            masses.append(gamma**steps if trajectory.terminated else 0.0)
+        observation, action, times = (np.concatenate(part) for part in zip(*pairs, strict=True))
+        arrays = {"observation": observation, "action": action, "time": times, "rows": np.concatenate(rows)}
+        return cls(arrays, float(np.mean(masses)))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {"observation": self.observation, "action": self.action, "time": self.time, "rows": self.rows}
+
+    def pairs(self, index: np.ndarray, weigh: Callable[[np.ndarray], np.ndarray]) -> Pairs:
+        return Pairs(self.observation[index], self.action[index], weigh(self.time[index]))
+
+
+class Learner:
+    """Learn a policy as good as the demonstrated one for every cost of a class; see `OAL` and `GAIL`."""
+
+    algorithm = "OAL"
+
+    def __init__(
+        self,
+        env: EnvSource | gym.Env | VectorEnv,
+        demos: Demos | ExpertData,
+        config: LearnerConfig,
+        *,
+        seed: int = 0,
+        horizon: int | None = None,
+        features: FeatureFunction | None = None,
+    ) -> None:
+        self.config, self.seed = config, seed
+        self._source, self._horizon = env, horizon
+        self.envs = stepping(
+            env, count=1 if isinstance(env, VectorEnv) else config.environments, seed=seed, horizon=horizon
+        )
+        spec = self.spec = self.envs.spec
+        if isinstance(demos, Demos):
+            demos.check(spec.env_id)
+            demos = ExpertData.of(demos, spec, config.gamma)
+        self.expert = demos
+        shapes = Shapes.of(spec)
+        self.cost_player = CostPlayer(config.cost_config, spec.observation_size, spec.action_size, function=features)
+        everything = self.expert.pairs(np.arange(len(self.expert.time)), self._weigh)
+        self.cost = self.cost_player.init(seeding.integer(seed, "cost-player"), everything)
+        self._everything = jax.tree.map(lambda leaf: leaf[None], everything)
+        relabel = recorded_cost if config.debug_true_cost else self.cost_player
+        replay = config.replay_config
+        cost_config = config.cost_config
+        capacity = replay.capacity if replay else cost_config.window if cost_config.data == "window" else 1_000_000
+        self.memory = Replay(capacity, spec.observation_size, spec.action_size)
+        self.player: PolicyPlayer
+        if replay is not None:
+            policy_config: Any = config.policy_config
+            self.player = OffPolicy(
+                shapes, policy_config, replay, self.memory, seed=seed, relabel=relabel, expert_rows=self.expert.rows
+            )
+        else:
+            policy_config = config.policy_config
+            self.player = OnPolicy(shapes, policy_config, seed=seed, environments=len(self.envs), relabel=relabel)
+        self.step = 0
+        self.seconds = 0.0
+        self.cost_updates = 0
+        self.metrics: dict[str, Any] = {}
+        """The newest numbers of both players; device arrays until `numbers` reads them."""
+        self._action_rng = seeding.generator(seed, "actions")
+        self._cost_rng = seeding.generator(seed, "cost-data")
+        self._absorbing_masses: deque[float] = deque(maxlen=_REMEMBERED_EPISODES)
+        self._runner: EpisodeRunner | None = None
+        self._cloned = config.bc_config is None
+
+    # ----- learning
+
+    def learn(
+        self,
+        total_steps: int,
+        *,
+        callback: "Callback | Iterable[Callback] | None" = None,
+        progress_bar: bool = False,
+    ) -> Self:
+        """Play on until `total_steps` environment steps have been taken in all; a second call goes on."""
+        at_least("total_steps", total_steps, 1)
+        callbacks = [] if callback is None else [callback] if callable(callback) else list(callback)
+        self.pretrain(progress_bar=progress_bar)
+        with console.progress(self.spec.env_id, max(0, total_steps - self.step), enabled=progress_bar) as advance:
+            goes_on = True
+            while goes_on and self.step < total_steps:
+                before, begun = self.step, time.perf_counter()
+                self._play_block(min(self.player.block, total_steps - self.step))
+                self.seconds += time.perf_counter() - begun
+                # every callback is asked, also when one of them says stop
+                goes_on = all([called(self) is not False for called in callbacks])
+                advance(self.step - before, self._note())
+        self.player.settle()
+        return self
+
+    def _note(self) -> str:
+        recent = self.envs.finished[-5:]
+        return f"return {np.mean([value for value, _ in recent]):.0f}" if recent else ""
+
+    def pretrain(self, *, progress_bar: bool = False) -> None:
+        """Clone the expert's actions before the first step, if the configuration says so."""
+        config = self.config.bc_config
+        if self._cloned or config is None:
+            return
+        with console.progress("cloning", config.epochs, enabled=progress_bar) as advance:
+            seen = 0
+
+            def show(done: int, total: int, loss: float) -> None:
+                nonlocal seen
+                advance(done - seen, f"loss {loss:.4f}")
+                seen = done
+
+            actor, _ = bc.clone(
+                self.player.state.actor,
+                self.expert.observation,
+                self.expert.action,
+                config=config,
+                kind=self.player.actor.kind,
+                seed=seeding.integer(self.seed, "cloning"),
+                on_epoch=show,
+            )
+        self.player.adopt(actor)
+        self._cloned = True
+
+    def _play_block(self, steps: int) -> None:
+        before = self.step
+        if self.step > 0:
+            improved = self.player.improve(self.cost.view)
+            self.metrics |= improved
+        self._collect(steps)
+        every = self.config.cost_config.update_every
+        if not self.config.debug_true_cost and getattr(self.player, "ready", True):
+            for _ in range(self.step // every - before // every):
+                self._improve_cost()
+
+    def _collect(self, steps: int) -> None:
+        envs, player, memory = self.envs, self.player, self.memory
+        begun = self.step
+        for _ in range(-(-steps // len(envs))):
+            times = np.array(envs.episode_lengths)
+            step = envs.step(player.act(envs.observation, self._action_rng))
+            player.observe(step)
+            if step.valid.all():
+                memory.add(step.observation, step.action, step.cost, step.next_observation, step.terminated, times)
+            else:
+                kept = step.valid
+                memory.add(*(part[kept] for part in step[:5]), times[kept])
+            self.step += int(step.valid.sum())
+            for i in np.flatnonzero((step.terminated | step.truncated) & step.valid):
+                mass = self.config.gamma ** (int(times[i]) + 1) if step.terminated[i] else 0.0
+                self._absorbing_masses.append(mass)
+        if not np.isfinite(memory.last(self.step - begun)).all():
+            raise DivergedError(
+                f"{self.spec.env_id} gave an observation or an action that is not finite near step {self.step}"
+            )
+
+    def _improve_cost(self) -> None:
+        config, rng, memory = self.config.cost_config, self._cost_rng, self.memory
+        count = (config.minibatches, config.batch_size)
+        if isinstance(config, LinearConfig):
+            # the mean over all demonstrations, and over the window as it is
+            expert = self._everything
+            count = (1, config.window if config.data == "window" else count[0] * count[1])
+        else:
+            expert = self.expert.pairs(rng.integers(0, len(self.expert.time), size=count), self._weigh)
+        if config.data == "replay":
+            index = rng.integers(0, len(memory), size=count)
+        else:
+            window = memory.newest(config.window)
+            whole = len(window) == config.window == count[0] * count[1]
+            index = window.reshape(count) if whole else window[rng.integers(0, len(window), size=count)]
+        rows = memory.unpack(memory.rows[index])
+        learner = Pairs(rows.observation, rows.action, self._weigh(memory.times[index]))
+        mass = float(np.mean(self._absorbing_masses)) if self._absorbing_masses else 0.0
+        self.cost, metrics = self.cost_player.update(self.cost, learner, expert, (mass, self.expert.absorbing_mass))
+        self.metrics |= metrics
+        self.cost_updates += 1
+
+    def _weigh(self, times: np.ndarray) -> np.ndarray:
+        if self.config.cost_config.discounted:
+            return np.power(self.config.gamma, times, dtype=np.float32)
+        return np.ones(times.shape, np.float32)
+
+    def numbers(self) -> dict[str, float]:
+        """Read the newest metrics (this waits for the block under way); a number that is not finite is an error."""
+        numbers = {name: float(value) for name, value in self.metrics.items()}
+        bad = [name for name, value in numbers.items() if not np.isfinite(value)]
+        if bad:
+            raise DivergedError(
+                f"{', '.join(bad)} became infinite or NaN by step {self.step}: lower the learning rate, or resume the "
+                "last checkpoint with another seed"
+            )
+        return numbers
+
+    # ----- acting
+
+    def policy(self) -> Policy:
+        """Return the current policy alone, to act with or to save."""
+        self.player.settle()
+        return Policy(
+            self.spec,
+            self.player.actor.layers,
+            activation=self.player.actor.activation,
+            info={"step": self.step, "seed": self.seed, "algorithm": self.algorithm},
+        )
+
+    def predict(
+        self, observation: Any, state: None = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[Any, None]:
+        """Return (action, no state) for an observation or a batch of them, in the environment's own units."""
+        return self.policy().predict(observation, deterministic)
+
+    def evaluate(self, *, episodes: int = 10, deterministic: bool = True) -> Evaluation:
+        """Run whole episodes on environments apart from training's, from the same initial states each time."""
+        at_least("episodes", episodes, 1)
+        if isinstance(self._source, (gym.Env, VectorEnv)):
+            raise InputError("evaluation needs environments of its own: give the environment's id or a function")
+        if self._runner is None or len(self._runner.envs) != min(episodes, 10):
+            self._runner = EpisodeRunner(self._source, parallel=min(episodes, 10), horizon=self._horizon)
+        policy = self.policy()
+        act = policy.act if deterministic else policy.sample
+        return self._runner.evaluate(act, episode_seeds(self.seed, "evaluation", episodes))
+
+    # ----- saving
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to one file: learning goes on from it bit for bit."""
+        self.player.settle()
+        policy_arrays, policy_info = self.player.snapshot()
+        rows, counters = self.memory.state()
+        arrays = {
+            **policy_arrays,
+            **checkpoint.named(self.cost, "cost"),
+            **{f"memory/{name}": array for name, array in rows.items()},
+            **{f"expert/{name}": array for name, array in self.expert.arrays().items()},
+        }
+        info = {
+            "algorithm": self.algorithm,
+            "config": self.config.to_json(),
+            "seed": self.seed,
+            "environment": self.spec.to_json(),
+            "step": self.step,
+            "seconds": self.seconds,
+            "cost_updates": self.cost_updates,
+            "cloned": self._cloned,
+            "policy": policy_info,
+            "memory": counters,
+            "action_rng": self._action_rng.bit_generator.state,
+            "cost_rng": self._cost_rng.bit_generator.state,
+            "absorbing_masses": list(self._absorbing_masses),
+            "expert_absorbing_mass": self.expert.absorbing_mass,
+            "episodes": "restarted",
+        }
+        checkpoint.save(path, arrays, info, kind=KIND)
+        # where the simulator's state cannot be saved, the episodes at hand end with the checkpoint, in both runs
+        self.envs.restart(self.step)
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Take back what `save` wrote."""
+        arrays, info = checkpoint.load(path, kind=KIND)
+        self._restore(arrays, info)
+
+    def _restore(self, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
+        self.player.restore(arrays, info["policy"])
+        self.cost = checkpoint.restored(self.cost, arrays, "cost")
+        self.memory.restore(
+            {name.removeprefix("memory/"): array for name, array in arrays.items() if name.startswith("memory/")},
+            info["memory"],
+        )
+        self.step, self.seconds = int(info["step"]), float(info["seconds"])
+        self.cost_updates, self._cloned = int(info["cost_updates"]), bool(info["cloned"])
+        self._action_rng.bit_generator.state = info["action_rng"]
+        self._cost_rng.bit_generator.state = info["cost_rng"]
+        self._absorbing_masses = deque(info["absorbing_masses"], maxlen=_REMEMBERED_EPISODES)
+        self.metrics = {}
+        self.envs.restart(self.step)
+        self.envs.finished = []
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        env: EnvSource | gym.Env | VectorEnv | None = None,
+        *,
+        features: FeatureFunction | None = None,
+    ) -> Self:
+        """Read what `save` wrote, with the environment's id as it was or an environment given anew."""
+        arrays, info = checkpoint.load(path, kind=KIND)
+        expert = ExpertData(
+            {name: arrays[f"expert/{name}"] for name in ("observation", "action", "time", "rows")},
+            info["expert_absorbing_mass"],
+        )
+        spec = EnvSpec.from_json(info["environment"])
+        learner = cls.__new__(cls)
+        Learner.__init__(
+            learner,
+            spec.env_id if env is None else env,
+            expert,
+            LearnerConfig.from_json(info["config"]),
+            seed=info["seed"],
+            horizon=spec.horizon,
+            features=features,
+        )
+        learner._restore(arrays, info)
+        return learner
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.envs.close()
+        if self._runner is not None:
+            self._runner.close()
+
+
+class OAL(Learner):
+    """Online apprenticeship learning: a policy player against a cost player, by mirror descent on both sides."""
+
+    def __init__(
+        self,
+        env: EnvSource | gym.Env | VectorEnv,
+        demos: Demos,
+        policy: str = "mdpo",
+        cost: str = "neural",
+        *,
+        preset: str = "default",
+        seed: int = 0,
+        environments: int = 1,
+        horizon: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+        features: FeatureFunction | None = None,
+        debug_true_cost: bool = False,
+    ) -> None:
+        """`settings` change single fields of the preset by dotted name, as in {"policy.kl_weight": 0.1}."""
+        chosen = {"environments": environments, "debug_true_cost": debug_true_cost, **(settings or {})}
+        if features is not None:
+            chosen = {"cost.features": "function", **chosen}
+        config = make_config(policy, cost, preset, settings=chosen)
+        super().__init__(env, demos, config, seed=seed, horizon=horizon, features=features)
+
+
+class GAIL(OAL):
+    """Generative adversarial imitation: the same loop with a discriminator as the cost player."""
+
+    algorithm = "GAIL"
+
+    def __init__(
+        self, env: EnvSource | gym.Env | VectorEnv, demos: Demos, policy: str = "mdpo", **options: Any
+    ) -> None:
+        super().__init__(env, demos, policy, "gail", **options)

@@ -1,0 +1,159 @@
+"""Settings of the deep learners: the paper's two tables, ours, and how a user's changes enter them."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from oal import config as configs
+from oal.bc import BCConfig
+from oal.costs import AnyCostConfig, GAILConfig, LinearConfig, NeuralConfig
+from oal.errors import InputError, at_least, choice
+from oal.offpolicy import MDPOConfig, ReplayConfig, SACConfig
+from oal.onpolicy import MDPOOnConfig, TRPOConfig
+
+AnyPolicyConfig = MDPOConfig | SACConfig | MDPOOnConfig | TRPOConfig
+
+POLICIES: dict[str, type[Any]] = {"mdpo": MDPOConfig, "sac": SACConfig, "mdpo-on": MDPOOnConfig, "trpo": TRPOConfig}
+COSTS: dict[str, type[Any]] = {"linear": LinearConfig, "neural": NeuralConfig, "gail": GAILConfig}
+PRESETS = ("default", "paper")
+OFF_POLICY = ("mdpo", "sac")
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    """Everything that decides how a learner learns, apart from the environment, the demonstrations and the seed."""
+
+    policy: str
+    cost: str
+    preset: str
+    policy_config: AnyPolicyConfig
+    cost_config: AnyCostConfig
+    replay_config: ReplayConfig | None
+    """None for on-policy players."""
+    bc_config: BCConfig | None
+    """Behavioural cloning of the policy before learning; None for a random start."""
+    environments: int = 1
+    debug_true_cost: bool = False
+    """The policy pays the environment's own cost: a test of the policy player alone."""
+
+    def __post_init__(self) -> None:
+        at_least("environments", self.environments, 1)
+
+    @property
+    def gamma(self) -> float:
+        return self.policy_config.gamma
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "LearnerConfig":
+        """Read what `to_json` gave; unknown players and fields are errors."""
+        try:
+            policy, cost = value["policy"], value["cost"]
+            choice("policy", policy, POLICIES)
+            choice("cost", cost, COSTS)
+            replay, cloning = value["replay_config"], value["bc_config"]
+            parts = {
+                "policy_config": configs.build(POLICIES[policy], value["policy_config"], name="policy"),
+                "cost_config": configs.build(COSTS[cost], value["cost_config"], name="cost"),
+                "replay_config": None if replay is None else configs.build(ReplayConfig, replay, name="replay"),
+                "bc_config": None if cloning is None else configs.build(BCConfig, cloning, name="bc"),
+            }
+        except KeyError as error:
+            raise InputError(f"the learner's settings lack {error}") from None
+        return configs.build(cls, {**value, **parts}, name="learner")
+
+
+def preset(
+    policy: str, cost: str, name: str = "default", *, settings: Mapping[str, Any] | None = None
+) -> LearnerConfig:
+    """Return the settings of a policy player and a cost player, with the user's changes.
+
+    `settings` are dotted: policy.kl_weight, cost.step, replay.warmup_steps, bc.epochs (any bc.* switches cloning on;
+    bc.epochs=0 switches it off), environments, debug_true_cost.
+    """
+    choice("policy", policy, POLICIES)
+    choice("cost", cost, COSTS)
+    choice("preset", name, PRESETS)
+    base = _paper(policy, cost) if name == "paper" else _default(policy, cost)
+    return with_settings(base, settings or {})
+
+
+def with_settings(config: LearnerConfig, settings: Mapping[str, Any]) -> LearnerConfig:
+    """Return a configuration with dotted settings changed."""
+    groups: dict[str, dict[str, Any]] = {}
+    for dotted, value in settings.items():
+        group, dot, field = dotted.partition(".")
+        if not dot:
+            choice("setting", group, ("environments", "debug_true_cost"))
+            config = configs.changed(config, {group: value}, name="learner")
+            continue
+        choice(f"setting '{dotted}': group", group, ("policy", "cost", "replay", "bc"))
+        groups.setdefault(group, {})[field] = value
+    for group, values in groups.items():
+        current = getattr(config, f"{group}_config")
+        if group == "replay" and current is None:
+            raise InputError(
+                f"the setting replay.{next(iter(values))} is for off-policy players, not for {config.policy}"
+            )
+        if group == "bc":
+            if values.get("epochs") == 0:
+                config = replace(config, bc_config=None)
+                continue
+            current = current or BCConfig()
+        config = replace(config, **{f"{group}_config": configs.changed(current, values, name=group)})
+    return config
+
+
+def _paper(policy: str, cost: str) -> LearnerConfig:
+    """The paper's tables; what they leave open is as in the reference code (see docs/deviations.md)."""
+    costs: dict[str, AnyCostConfig]
+    if policy in OFF_POLICY:
+        costs = {"linear": LinearConfig(discounted=True), "neural": NeuralConfig(), "gail": GAILConfig()}
+        policies = {"mdpo": MDPOConfig(), "sac": SACConfig(target_rate=0.01)}
+        return LearnerConfig(
+            policy, cost, "paper", policies[policy], costs[cost], replay_config=ReplayConfig(), bc_config=None
+        )
+    # on-policy: the cost moves every third batch, on the pairs of those three batches
+    batch = 1_024 if cost == "gail" else 2_000
+    span: dict[str, Any] = {"update_every": 3 * batch, "window": 3 * batch}
+    costs = {
+        "linear": LinearConfig(discounted=True, **span),
+        "neural": NeuralConfig(learning_rate=9e-5, bregman=100.0, minibatches=10, **span),
+        "gail": GAILConfig(minibatches=1, **span),
+    }
+    shared: dict[str, Any] = {"batch_steps": batch, "gae_lambda": 0.98, "critic_minibatch": 128, "critic_epochs": 5}
+    policies = {"mdpo-on": MDPOOnConfig(kl_weight=0.5, **shared), "trpo": TRPOConfig(**shared)}
+    return LearnerConfig(policy, cost, "paper", policies[policy], costs[cost], replay_config=None, bc_config=None)
+
+
+def _default(policy: str, cost: str) -> LearnerConfig:
+    """Ours: what imitates best on the shipped demonstrations (see docs/results.md)."""
+    shared: dict[str, Any] = {"standardise": True, "clip": 5.0, "absorbing": "coordinate"}
+    network: dict[str, Any] = {
+        **shared,
+        "hidden": (100, 100),
+        "data": "replay",
+        "update_every": 100,
+        "minibatches": 10,
+        "batch_size": 100,
+        "lipschitz": 10.0,
+    }
+    costs: dict[str, AnyCostConfig] = {
+        "linear": LinearConfig(geometry="l2", update_every=500, window=5_000, **shared),
+        "neural": NeuralConfig(**network),
+        "gail": GAILConfig(reading="logit", **network),
+    }
+    cost_config = costs[cost]
+    if policy in OFF_POLICY:
+        policies: dict[str, AnyPolicyConfig] = {
+            "mdpo": MDPOConfig(kl_weight=0.04, entropy_weight=0.04, frozen_critic=False, layer_norm=True),
+            "sac": SACConfig(target_rate=0.01, layer_norm=True),
+        }
+        replay_config = ReplayConfig(warmup_steps=1_000, expert_fraction=0.25)
+        return LearnerConfig(policy, cost, "default", policies[policy], cost_config, replay_config, bc_config=None)
+    policies = {"mdpo-on": MDPOOnConfig(), "trpo": TRPOConfig()}
+    # a batch of fresh steps at a time: the costs move with it
+    cost_config = replace(cost_config, update_every=2_000, data="window", window=6_000)
+    return LearnerConfig(policy, cost, "default", policies[policy], cost_config, None, bc_config=BCConfig())
