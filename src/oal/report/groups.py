@@ -1,4 +1,4 @@
-"""Runs that differ only in their seed are one algorithm on one task; its label is what sets it apart from the others."""
+"""Runs that differ only in their seed are one algorithm on one task; its label is what sets it apart from others."""
 
 import json
 from collections import Counter
@@ -48,8 +48,8 @@ def labels(runs: Sequence[Run]) -> list[str]:
     """Name each run's algorithm by as few fields as tell the algorithms apart.
 
     Fields are taken in order, policy, cost and preset first; a field joins the label only where runs of the same label
-    still differ in it. A main field counts when it differs anywhere. Any other must differ within one task: what differs
-    only between tasks (their demonstrations, their lengths) is a setting of the task.
+    still differ in it. A main field counts when it differs anywhere. Any other must differ within one task: what
+    differs only between tasks (their demonstrations, their lengths) is a setting of the task.
     """
     fields = [settings(run) for run in runs]
     others = dict.fromkeys(name for each in fields for name in each if name not in MAIN_FIELDS)
@@ -70,8 +70,9 @@ def labels(runs: Sequence[Run]) -> list[str]:
 
 def short_names(names: set[str]) -> dict[str, str]:
     """Shorten dotted names to their last part where that is not ambiguous."""
-    ends = Counter(name.rsplit(".", 1)[-1] for name in names)
-    return {name: end if ends[end := name.rsplit(".", 1)[-1]] == 1 else name for name in names}
+    ends = {name: name.rsplit(".", 1)[-1] for name in names}
+    count = Counter(ends.values())
+    return {name: end if count[end] == 1 else name for name, end in ends.items()}
 
 
 def _label(key: tuple[tuple[str, str], ...], fields: dict[str, str], short: dict[str, str]) -> str:

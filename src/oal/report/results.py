@@ -21,7 +21,7 @@ Kind = Literal["behaviour", "evaluation"]
 RETURNS: dict[Kind, str] = {"behaviour": "return", "evaluation": "evaluation_return"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
     """One run: what it was told, where it came from, and its returns (NaN where a record has none)."""
 

@@ -1,4 +1,5 @@
-"""Statistics of a few seeds on a few tasks, after Agarwal et al. 2021 ("Deep RL at the edge of the statistical precipice").
+"""Statistics of a few seeds on a few tasks, after Agarwal et al. 2021, "Deep RL at the edge of the statistical
+precipice".
 
 Scores are one array per task whose *last* axis runs over the seeds; tasks may have different numbers of seeds. Leading
 axes (points of a curve, resamples of a bootstrap) are carried along, so every estimator is also its own bootstrap. With
@@ -120,7 +121,7 @@ def known(scores: Scores) -> bool:
 def interval(
     estimator: Callable[..., Array], *scores: Scores, replications: int = REPLICATIONS, seed: int = 0
 ) -> Interval:
-    """Return an estimate with its 95 % interval (stratified bootstrap, percentiles); algorithms are drawn independently."""
+    """Return an estimate with its 95 % interval: percentiles of a stratified bootstrap; algorithms are drawn apart."""
     value = float(estimator(*scores))
     if not any(known(each) for each in scores):
         return Interval(value, np.nan, np.nan)
