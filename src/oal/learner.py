@@ -19,9 +19,21 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from oal import bc, checkpoint, console, seeding
+from oal.certificate import RegretMeter
 from oal.costs import CostPlayer, FeatureFunction, LinearConfig, Pairs
-from oal.demos import Demos
-from oal.envs import ActionCodec, EnvSource, EnvSpec, EpisodeRunner, Evaluation, Step, episode_seeds, stepping
+from oal.demos import Demos, Trajectory
+from oal.envs import (
+    Envs,
+    EnvSource,
+    EnvSpec,
+    EpisodeRunner,
+    Evaluation,
+    Step,
+    VectorEnvs,
+    encoded_pairs,
+    episode_seeds,
+    stepping,
+)
 from oal.errors import InputError, at_least
 from oal.nets import MLP, HostActor
 from oal.offpolicy import OffPolicy, Shapes, recorded_cost
@@ -35,7 +47,7 @@ KIND = "learner"
 _REMEMBERED_EPISODES = 20
 """Episodes over which the learner's absorbing mass is averaged."""
 
-Callback = Callable[["Learner"], bool | None]
+Callback = Callable[["OAL"], bool | None]
 """Called after every block; returning False stops learning."""
 
 
@@ -62,73 +74,119 @@ class PolicyPlayer(Protocol):
 class ExpertData:
     """The demonstrations as arrays: pairs [N, ...] for the cost, transitions in the replay's layout for the policy."""
 
-    def __init__(self, arrays: Mapping[str, np.ndarray], absorbing_mass: float) -> None:
-        self.observation, self.action = arrays["observation"], arrays["action"]
-        self.time, self.rows = arrays["time"], arrays["rows"]
-        self.absorbing_mass = absorbing_mass
-
-    @classmethod
-    def of(cls, demos: Demos, spec: EnvSpec, gamma: float) -> "ExpertData":
-        """Encode demonstrations for an environment; a last step whose successor is unknown gives no transition."""
+    def __init__(self, demos: Demos, spec: EnvSpec, gamma: float) -> None:
+        """Encode demonstrations; a last step whose successor is unknown gives a pair but no transition."""
         if len(demos) == 0:
             raise InputError("there is no demonstration to learn from: give at least one trajectory")
-        codec, pairs, rows, masses = ActionCodec(spec), [], [], []
-        for index, trajectory in enumerate(demos):
-            steps = len(trajectory)
-            observations = np.asarray(trajectory.observations, np.float32).reshape(len(trajectory.observations), -1)
-            if observations.shape[1] != spec.observation_size:
-                raise InputError(
-                    f"demonstration {index} has observations of {observations.shape[1]} numbers, {spec.env_id} has "
-                    f"{spec.observation_size}: these are demonstrations of another environment"
-                )
-            actions = codec.encode(trajectory.actions)
-            pairs.append((observations[:steps], actions, np.arange(steps, dtype=np.int32)))
-            known = min(steps, len(observations) - 1)
-            memory = Replay(max(known, 1), spec.observation_size, spec.action_size)
-            ended = np.zeros(known, np.float32)
-            if known == steps:
-                ended[-1] = float(trajectory.terminated)
-            if known:
-                costs = np.zeros(known, np.float32) if trajectory.rewards is None else -trajectory.rewards[:known]
-                memory.add(observations[:known], actions[:known], costs, observations[1 : known + 1], ended)
-            rows.append(memory.rows[:known])
-            masses.append(gamma**steps if trajectory.terminated else 0.0)
-        observation, action, times = (np.concatenate(part) for part in zip(*pairs, strict=True))
-        arrays = {"observation": observation, "action": action, "time": times, "rows": np.concatenate(rows)}
-        return cls(arrays, float(np.mean(masses)))
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        return {"observation": self.observation, "action": self.action, "time": self.time, "rows": self.rows}
+        memory = Replay(demos.steps, spec.observation_size, spec.action_size)
+        pairs, masses = [], []
+        for trajectory in demos:
+            observation, action = encoded_pairs(trajectory, spec)
+            time = np.arange(len(trajectory), dtype=np.int32)
+            pairs.append((observation, action, time))
+            masses.append(gamma ** len(trajectory) if trajectory.terminated else 0.0)
+            successor = trajectory.observations[1:].reshape(-1, spec.observation_size)
+            known = len(successor)
+            terminated = (time[:known] == len(trajectory) - 1) & trajectory.terminated
+            reward = np.zeros(known) if trajectory.rewards is None else trajectory.rewards[:known]
+            memory.add(observation[:known], action[:known], -reward, successor, terminated, time[:known])
+        self.observation, self.action, self.time = (np.concatenate(part) for part in zip(*pairs, strict=True))
+        self.rows = memory.rows[: len(memory)]
+        self.absorbing_mass = float(np.mean(masses))
 
     def pairs(self, index: np.ndarray, weigh: Callable[[np.ndarray], np.ndarray]) -> Pairs:
         return Pairs(self.observation[index], self.action[index], weigh(self.time[index]))
 
 
-class Learner:
-    """Learn a policy as good as the demonstrated one for every cost of a class; see `OAL` and `GAIL`."""
+def pack_demos(demos: Demos) -> dict[str, np.ndarray]:
+    """Demonstrations as named arrays, so that a checkpoint is complete in itself."""
+    arrays = {}
+    for index, trajectory in enumerate(demos):
+        parts = {"observations": trajectory.observations, "actions": trajectory.actions}
+        if trajectory.rewards is not None:
+            parts["rewards"] = trajectory.rewards
+        parts["ends"] = np.array([trajectory.terminated, trajectory.truncated])
+        arrays |= {f"demos/{index}/{name}": array for name, array in parts.items()}
+    return arrays
+
+
+def unpack_demos(arrays: Mapping[str, np.ndarray], env_id: str) -> Demos:
+    """Take back what `pack_demos` gave."""
+    trajectories = []
+    while f"demos/{len(trajectories)}/actions" in arrays:
+        prefix = f"demos/{len(trajectories)}/"
+        terminated, truncated = arrays[prefix + "ends"].tolist()
+        trajectories.append(
+            Trajectory(
+                arrays[prefix + "observations"],
+                arrays[prefix + "actions"],
+                arrays.get(prefix + "rewards"),
+                terminated,
+                truncated,
+            )
+        )
+    return Demos(tuple(trajectories), env_id=env_id)
+
+
+def prefixed(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {f"{prefix}/{name}": array for name, array in arrays.items()}
+
+
+def below(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Take back what `prefixed` put under a name."""
+    start = f"{prefix}/"
+    return {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+
+
+def _spaces(envs: Envs | VectorEnvs) -> tuple[gym.Space, gym.Space]:
+    if isinstance(envs, VectorEnvs):
+        return envs.env.single_observation_space, envs.env.single_action_space
+    return envs.envs[0].observation_space, envs.envs[0].action_space
+
+
+class OAL:
+    """Online apprenticeship learning: a policy as good as the demonstrated one for every cost of a class.
+
+    A policy player (mdpo, sac, mdpo-on, trpo) against a cost player (neural, linear, gail), by mirror descent.
+    """
 
     algorithm = "OAL"
 
     def __init__(
         self,
         env: EnvSource | gym.Env | VectorEnv,
-        demos: Demos | ExpertData,
-        config: LearnerConfig,
+        demos: Demos,
+        policy: str = "mdpo",
+        cost: str = "neural",
         *,
+        preset: str = "default",
         seed: int = 0,
+        environments: int = 1,
         horizon: int | None = None,
+        settings: Mapping[str, Any] | None = None,
         features: FeatureFunction | None = None,
+        debug_true_cost: bool = False,
+        config: LearnerConfig | None = None,
     ) -> None:
+        """`settings` change single fields of the preset by dotted name, as in {"policy.kl_weight": 0.1}.
+
+        `features` is the linear cost's own feature function. `config` is everything resolved, in place of the names.
+        """
+        if config is None:
+            chosen = {"environments": environments, "debug_true_cost": debug_true_cost, **(settings or {})}
+            if features is not None:
+                chosen = {"cost.features": "function", **chosen}
+            config = make_config(policy, cost, preset, settings=chosen)
         self.config, self.seed = config, seed
         self._source, self._horizon = env, horizon
         self.envs = stepping(
             env, count=1 if isinstance(env, VectorEnv) else config.environments, seed=seed, horizon=horizon
         )
         spec = self.spec = self.envs.spec
-        if isinstance(demos, Demos):
-            demos.check(spec.env_id)
-            demos = ExpertData.of(demos, spec, config.gamma)
-        self.expert = demos
+        observation_space, action_space = _spaces(self.envs)
+        self.demos = demos.check(observation_space=observation_space, action_space=action_space)
+        self.expert = ExpertData(self.demos, spec, config.gamma)
+        self.regret = RegretMeter(self.demos, spec=spec, environments=len(self.envs))
         shapes = Shapes.of(spec)
         self.cost_player = CostPlayer(config.cost_config, spec.observation_size, spec.action_size, function=features)
         everything = self.expert.pairs(np.arange(len(self.expert.time)), self._weigh)
@@ -148,11 +206,14 @@ class Learner:
         else:
             policy_config = config.policy_config
             self.player = OnPolicy(shapes, policy_config, seed=seed, environments=len(self.envs), relabel=relabel)
-        self.step = 0
+        self.step = self.block_begun = self.goal = 0
+        """Environment steps taken; those before the block at hand; those that `learn` was asked for."""
         self.seconds = 0.0
         self.cost_updates = 0
         self.metrics: dict[str, Any] = {}
         """The newest numbers of both players; device arrays until `numbers` reads them."""
+        self.notes: dict[str, Any] = {}
+        """What callbacks add to the next record."""
         self._action_rng = seeding.generator(seed, "actions")
         self._cost_rng = seeding.generator(seed, "cost-data")
         self._absorbing_masses: deque[float] = deque(maxlen=_REMEMBERED_EPISODES)
@@ -170,17 +231,18 @@ class Learner:
     ) -> Self:
         """Play on until `total_steps` environment steps have been taken in all; a second call goes on."""
         at_least("total_steps", total_steps, 1)
+        self.goal = total_steps
         callbacks = [] if callback is None else [callback] if callable(callback) else list(callback)
         self.pretrain(progress_bar=progress_bar)
         with console.progress(self.spec.env_id, max(0, total_steps - self.step), enabled=progress_bar) as advance:
             goes_on = True
             while goes_on and self.step < total_steps:
-                before, begun = self.step, time.perf_counter()
+                self.block_begun, begun = self.step, time.perf_counter()
                 self._play_block(min(self.player.block, total_steps - self.step))
                 self.seconds += time.perf_counter() - begun
                 # every callback is asked, also when one of them says stop
-                goes_on = all([called(self) is not False for called in callbacks])
-                advance(self.step - before, self._note())
+                goes_on = False not in [called(self) for called in callbacks]
+                advance(self.step - self.block_begun, self._note())
         self.player.settle()
         return self
 
@@ -216,8 +278,7 @@ class Learner:
     def _play_block(self, steps: int) -> None:
         before = self.step
         if self.step > 0:
-            improved = self.player.improve(self.cost.view)
-            self.metrics |= improved
+            self.metrics |= self.player.improve(self.cost.view)
         self._collect(steps)
         every = self.config.cost_config.update_every
         if not self.config.debug_true_cost and getattr(self.player, "ready", True):
@@ -231,11 +292,12 @@ class Learner:
             times = np.array(envs.episode_lengths)
             step = envs.step(player.act(envs.observation, self._action_rng))
             player.observe(step)
+            self.regret.step(step.observation, step.action, step.terminated, step.truncated, step.valid)
             if step.valid.all():
                 memory.add(step.observation, step.action, step.cost, step.next_observation, step.terminated, times)
             else:
                 kept = step.valid
-                memory.add(*(part[kept] for part in step[:5]), times[kept])
+                memory.add(*(part[kept] for part in step[:5]), time=times[kept])
             self.step += int(step.valid.sum())
             for i in np.flatnonzero((step.terminated | step.truncated) & step.valid):
                 mass = self.config.gamma ** (int(times[i]) + 1) if step.terminated[i] else 0.0
@@ -283,6 +345,22 @@ class Learner:
             )
         return numbers
 
+    def record(self) -> dict[str, Any]:
+        """Say what happened since the last record: the behaviour's episodes, callbacks' notes, the players' numbers."""
+        episodes, self.envs.finished = self.envs.finished, []
+        returns, lengths = zip(*episodes, strict=True) if episodes else ((), ())
+        notes, self.notes = self.notes, {}
+        return {
+            "step": self.step,
+            "seconds": self.seconds,
+            "return": float(np.mean(returns)) if returns else None,
+            "length": float(np.mean(lengths)) if lengths else None,
+            **notes,
+            "al_regret_l2": self.regret.l2,
+            "al_regret_simplex": self.regret.simplex,
+            **self.numbers(),
+        }
+
     # ----- acting
 
     def policy(self) -> Policy:
@@ -319,11 +397,14 @@ class Learner:
         self.player.settle()
         policy_arrays, policy_info = self.player.snapshot()
         rows, counters = self.memory.state()
+        simulators = self.envs.state()
         arrays = {
             **policy_arrays,
             **checkpoint.named(self.cost, "cost"),
-            **{f"memory/{name}": array for name, array in rows.items()},
-            **{f"expert/{name}": array for name, array in self.expert.arrays().items()},
+            **prefixed("memory", rows),
+            **prefixed("regret", self.regret.state()),
+            **prefixed("envs", simulators[0] if simulators else {}),
+            **pack_demos(self.demos),
         }
         info = {
             "algorithm": self.algorithm,
@@ -336,15 +417,19 @@ class Learner:
             "cloned": self._cloned,
             "policy": policy_info,
             "memory": counters,
+            "envs": simulators[1] if simulators else None,
             "action_rng": self._action_rng.bit_generator.state,
             "cost_rng": self._cost_rng.bit_generator.state,
             "absorbing_masses": list(self._absorbing_masses),
-            "expert_absorbing_mass": self.expert.absorbing_mass,
-            "episodes": "restarted",
         }
         checkpoint.save(path, arrays, info, kind=KIND)
-        # where the simulator's state cannot be saved, the episodes at hand end with the checkpoint, in both runs
+        if simulators is None:
+            self._restart()
+
+    def _restart(self) -> None:
+        """Where a simulator's state cannot be saved, episodes end with a checkpoint, in a resumed run and in others."""
         self.envs.restart(self.step)
+        self.regret.abandon()
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Take back what `save` wrote."""
@@ -354,18 +439,19 @@ class Learner:
     def _restore(self, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
         self.player.restore(arrays, info["policy"])
         self.cost = checkpoint.restored(self.cost, arrays, "cost")
-        self.memory.restore(
-            {name.removeprefix("memory/"): array for name, array in arrays.items() if name.startswith("memory/")},
-            info["memory"],
-        )
+        self.memory.restore(below("memory", arrays), info["memory"])
+        self.regret.restore(below("regret", arrays))
         self.step, self.seconds = int(info["step"]), float(info["seconds"])
         self.cost_updates, self._cloned = int(info["cost_updates"]), bool(info["cloned"])
         self._action_rng.bit_generator.state = info["action_rng"]
         self._cost_rng.bit_generator.state = info["cost_rng"]
         self._absorbing_masses = deque(info["absorbing_masses"], maxlen=_REMEMBERED_EPISODES)
         self.metrics = {}
-        self.envs.restart(self.step)
-        self.envs.finished = []
+        if info["envs"] is not None:
+            self.envs.restore(below("envs", arrays), info["envs"])
+        else:
+            self._restart()
+            self.envs.finished = []
 
     @classmethod
     def load(
@@ -377,17 +463,11 @@ class Learner:
     ) -> Self:
         """Read what `save` wrote, with the environment's id as it was or an environment given anew."""
         arrays, info = checkpoint.load(path, kind=KIND)
-        expert = ExpertData(
-            {name: arrays[f"expert/{name}"] for name in ("observation", "action", "time", "rows")},
-            info["expert_absorbing_mass"],
-        )
         spec = EnvSpec.from_json(info["environment"])
-        learner = cls.__new__(cls)
-        Learner.__init__(
-            learner,
+        learner = cls(
             spec.env_id if env is None else env,
-            expert,
-            LearnerConfig.from_json(info["config"]),
+            unpack_demos(arrays, spec.env_id),
+            config=LearnerConfig.from_json(info["config"]),
             seed=info["seed"],
             horizon=spec.horizon,
             features=features,
@@ -402,34 +482,8 @@ class Learner:
             self._runner.close()
 
 
-class OAL(Learner):
-    """Online apprenticeship learning: a policy player against a cost player, by mirror descent on both sides."""
-
-    def __init__(
-        self,
-        env: EnvSource | gym.Env | VectorEnv,
-        demos: Demos,
-        policy: str = "mdpo",
-        cost: str = "neural",
-        *,
-        preset: str = "default",
-        seed: int = 0,
-        environments: int = 1,
-        horizon: int | None = None,
-        settings: Mapping[str, Any] | None = None,
-        features: FeatureFunction | None = None,
-        debug_true_cost: bool = False,
-    ) -> None:
-        """`settings` change single fields of the preset by dotted name, as in {"policy.kl_weight": 0.1}."""
-        chosen = {"environments": environments, "debug_true_cost": debug_true_cost, **(settings or {})}
-        if features is not None:
-            chosen = {"cost.features": "function", **chosen}
-        config = make_config(policy, cost, preset, settings=chosen)
-        super().__init__(env, demos, config, seed=seed, horizon=horizon, features=features)
-
-
 class GAIL(OAL):
-    """Generative adversarial imitation: the same loop with a discriminator as the cost player."""
+    """Generative adversarial imitation learning: the same loop with a discriminator as the cost player."""
 
     algorithm = "GAIL"
 

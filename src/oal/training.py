@@ -1,0 +1,185 @@
+"""One training run in one folder: begin it, resume it, read what it left.
+
+The folder is the only contract with reporting (see `oal.runs`). A run that is killed at any moment goes on from its
+last checkpoint exactly as if it had never been stopped.
+"""
+
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oal import callbacks, demos
+from oal import config as configs
+from oal.demos import Demos
+from oal.envs import UniformPolicy, evaluate
+from oal.errors import InputError, at_least
+from oal.learned import LearnedCost
+from oal.learner import GAIL, KIND, OAL, Callback
+from oal.presets import LearnerConfig
+from oal.provenance import provenance
+from oal.runs import RunFolder
+
+RANDOM_EPISODES = 10
+"""Episodes that measure what a random policy earns, the zero of the normalised return."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What is learned, from what, and for how long. Intervals are in environment steps."""
+
+    env: str
+    learner: LearnerConfig
+    total_steps: int
+    demos: str = ""
+    """A file, or the name of shipped demonstrations; empty: those shipped for the environment."""
+    trajectories: int | None = 10
+    """How many of them to learn from, the first ones; the others are held out. None: all."""
+    subsample: int = 1
+    """Keep every n-th step of the demonstrations."""
+    seed: int = 0
+    horizon: int | None = None
+    log_every: int = 1_000
+    evaluate_every: int = 5_000
+    evaluation_episodes: int = 10
+    checkpoint_every: int = 25_000
+    stop_at_return: float | None = None
+
+    def __post_init__(self) -> None:
+        at_least("steps", self.total_steps, 1)
+        if self.trajectories is not None:
+            at_least("trajectories", self.trajectories, 1)
+        for name in ("subsample", "log_every", "evaluate_every", "evaluation_episodes", "checkpoint_every"):
+            at_least(name, getattr(self, name), 1)
+        if self.checkpoint_every % self.log_every:
+            raise InputError(
+                f"checkpoint_every is {self.checkpoint_every}: it must be a multiple of log_every ({self.log_every}), "
+                "so that no record is cut in two"
+            )
+
+    @property
+    def algorithm(self) -> str:
+        return "GAIL" if self.learner.cost == "gail" else "OAL"
+
+    def to_json(self) -> dict[str, Any]:
+        """One flat object: the run's fields and the learner's beside them."""
+        run = asdict(self)
+        return {"algorithm": self.algorithm} | run.pop("learner") | run
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "RunConfig":
+        values = {name: item for name, item in value.items() if name != "algorithm"}
+        learner_fields = LearnerConfig.__dataclass_fields__
+        learner = LearnerConfig.from_json({name: values.pop(name) for name in learner_fields if name in values})
+        return configs.build(cls, {**values, "learner": learner}, name="run")
+
+
+class Run:
+    """A run that can go on: its folder, its configuration and its learner."""
+
+    def __init__(self, folder: RunFolder, config: RunConfig, learner: OAL) -> None:
+        self.folder, self.config, self.learner = folder, config, learner
+
+    def go(self, *, progress_bar: bool = False, sinks: Sequence[callbacks.Sink] = ()) -> OAL:
+        """Learn to the end; what stops it is written to status.json before it is raised."""
+        config, folder, learner = self.config, self.folder, self.learner
+        evaluation = callbacks.Evaluate(config.evaluate_every, episodes=config.evaluation_episodes, best=folder.best)
+        known = [record.get("evaluation_return") for record in folder.records()]
+        evaluation.best_return = max((value for value in known if value is not None), default=-np.inf)
+        steps: list[Callback] = [evaluation]
+        if config.stop_at_return is not None:
+            steps.append(callbacks.StopAtReturn(config.stop_at_return))
+        steps += [
+            callbacks.Record(config.log_every, folder.log, *sinks),
+            callbacks.Checkpoint(config.checkpoint_every, folder.checkpoint),
+            self._say_where,
+        ]
+        folder.set_status("running", step=learner.step)
+        try:
+            learner.learn(config.total_steps, callback=steps, progress_bar=progress_bar)
+            self._finish()
+        except KeyboardInterrupt:
+            folder.set_status("stopped", step=learner.step)
+            raise
+        except BaseException as error:
+            folder.set_status("failed", step=learner.step, error=str(error), traceback=traceback.format_exc())
+            raise
+        finally:
+            folder.release()
+        return learner
+
+    def _say_where(self, learner: OAL) -> None:
+        if learner.block_begun // self.config.log_every != learner.step // self.config.log_every:
+            self.folder.set_status("running", step=learner.step)
+
+    def _finish(self) -> None:
+        folder, learner = self.folder, self.learner
+        if learner.step < self.config.total_steps:  # stopped early, between two checkpoints
+            learner.save(folder.checkpoint)
+        learner.policy().save(folder.policy)
+        LearnedCost.of(learner).save(folder.cost)
+        folder.write_table()
+        folder.set_status("finished", step=learner.step)
+
+
+def select(source: str, env: str, *, trajectories: int | None, subsample: int = 1) -> tuple[Demos, Demos | None]:
+    """Load demonstrations and split them: (to learn from, held out or None)."""
+    loaded = demos.load(source or env)
+    if trajectories is not None and trajectories > len(loaded):
+        raise InputError(f"{source or env} holds {len(loaded)} trajectories, fewer than the {trajectories} asked for")
+    chosen = loaded if trajectories is None else loaded[:trajectories]
+    rest = None if trajectories is None or trajectories == len(loaded) else loaded[trajectories:]
+    return (chosen if subsample == 1 else chosen.subsample(subsample)), rest
+
+
+def start(config: RunConfig, path: str | Path, *, demonstrations: tuple[Demos, Demos | None] | None = None) -> Run:
+    """Begin a run in a new folder; `demonstrations` (to learn from, held out) stand for what `config.demos` names."""
+    chosen, held_out = demonstrations or select(
+        config.demos, config.env, trajectories=config.trajectories, subsample=config.subsample
+    )
+    learner = _learner(config, chosen)
+    random = evaluate(
+        config.env,
+        UniformPolicy(learner.spec, seed=config.seed).act,
+        episodes=RANDOM_EPISODES,
+        seed=config.seed,
+        horizon=config.horizon,
+    )
+    returns = chosen.returns if held_out is None or held_out.returns is None else held_out.returns
+    metadata = provenance() | {
+        "demos_hash": chosen.content_hash,
+        "environment": learner.spec.to_json(),
+        "expert_return": None if chosen.returns is None else float(np.mean(chosen.returns)),
+        "held_out_return": None if returns is None else float(np.mean(returns)),
+        "random_return": random.mean_return,
+        "environment_state": "saved" if learner.envs.state() is not None else "episodes restart at each checkpoint",
+    }
+    folder = RunFolder.create(path, config.to_json(), metadata)
+    chosen.save(folder.demos)
+    if held_out is not None:
+        held_out.save(folder.held_out)
+    return Run(folder, config, learner)
+
+
+def resume(path: str | Path, *, total_steps: int | None = None) -> Run:
+    """Go on with a run from its last checkpoint, or from its beginning if it has none; a longer end may be given."""
+    folder = RunFolder.open(path, kind=KIND)
+    folder.lock()
+    config = RunConfig.from_json(folder.config)
+    if total_steps is not None and total_steps != config.total_steps:
+        at_least("steps", total_steps, 1)
+        config = replace(config, total_steps=total_steps)
+        folder.describe(config.to_json(), folder.metadata)
+    learner = _learner(config, demos.load(folder.demos))
+    if folder.checkpoint.exists():
+        learner.restore(folder.checkpoint)
+    folder.rewind(learner.step)
+    return Run(folder, config, learner)
+
+
+def _learner(config: RunConfig, chosen: Demos) -> OAL:
+    made = GAIL if config.learner.cost == "gail" else OAL
+    return made(config.env, chosen, config=config.learner, seed=config.seed, horizon=config.horizon)
