@@ -82,9 +82,11 @@ class ExpertData:
         pairs, masses = [], []
         for trajectory in demos:
             observation, action = encoded_pairs(trajectory, spec)
-            time = np.arange(len(trajectory), dtype=np.int32)
+            time = np.arange(len(trajectory), dtype=np.int32) * trajectory.stride
             pairs.append((observation, action, time))
-            masses.append(gamma ** len(trajectory) if trajectory.terminated else 0.0)
+            masses.append(gamma ** (len(trajectory) * trajectory.stride) if trajectory.terminated else 0.0)
+            if trajectory.stride > 1:  # the next kept step is not the successor
+                continue
             successor = trajectory.observations[1:].reshape(-1, spec.observation_size)
             known = len(successor)
             terminated = (time[:known] == len(trajectory) - 1) & trajectory.terminated

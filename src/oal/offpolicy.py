@@ -18,6 +18,7 @@ One update of soft actor-critic (SAC):
 """
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -529,9 +530,12 @@ class OffPolicy:
         self._updates = round(replay.block * replay.updates_per_step)
         self._expert_count = round(replay.expert_fraction * config.batch_size)
         if self._expert_count and (expert_rows is None or len(expert_rows) == 0):
-            raise InputError(
-                "expert_fraction is above 0, but no demonstration has both ends of a transition: set it to 0"
+            warnings.warn(
+                f"expert_fraction is {replay.expert_fraction}, but the demonstrations hold no whole transition "
+                "(subsampled ones do not): batches are the learner's alone",
+                stacklevel=2,
             )
+            self._expert_count = 0
         self._expert_rows = expert_rows
 
     @property
@@ -558,7 +562,7 @@ class OffPolicy:
 
     def _rows(self) -> np.ndarray:
         learners = self.memory.sample(self._rng, self._updates, self.config.batch_size - self._expert_count)
-        if self._expert_rows is None or not self._expert_count:
+        if not self._expert_count or self._expert_rows is None:
             return learners
         index = self._rng.integers(0, len(self._expert_rows), size=(self._updates, self._expert_count))
         return np.concatenate([learners, self._expert_rows[index]], axis=1)

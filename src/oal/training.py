@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from oal import callbacks, demos
+from oal import callbacks, certificate, demos, files, seeding
 from oal import config as configs
+from oal.certificate import Certificate
 from oal.demos import Demos
-from oal.envs import UniformPolicy, evaluate
+from oal.envs import UniformPolicy, evaluate, record_demos, record_video
 from oal.errors import InputError, at_least
 from oal.learned import LearnedCost
 from oal.learner import GAIL, KIND, OAL, Callback
+from oal.policy import Policy
 from oal.presets import LearnerConfig
 from oal.provenance import provenance
 from oal.runs import RunFolder
@@ -183,3 +185,67 @@ def resume(path: str | Path, *, total_steps: int | None = None) -> Run:
 def _learner(config: RunConfig, chosen: Demos) -> OAL:
     made = GAIL if config.learner.cost == "gail" else OAL
     return made(config.env, chosen, config=config.learner, seed=config.seed, horizon=config.horizon)
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# What a run left
+
+
+def policy_of(folder: RunFolder, *, best: bool = False) -> Policy:
+    """Load a run's last policy, or the one with the best evaluation; a run that goes on has its checkpoint's."""
+    if best or folder.policy.exists():
+        return Policy.load(folder.best if best else folder.policy)
+    if not folder.checkpoint.exists():
+        raise InputError(f"{folder} has neither a policy nor a checkpoint yet: let it run on")
+    return OAL.load(folder.checkpoint).policy()
+
+
+def certify(
+    path: str | Path, *, episodes: int = 20, best: bool = False, deterministic: bool = True, seed: int = 0
+) -> Certificate:
+    """Measure how close a run's policy is to the expert, on fresh episodes; write it to certificate.json.
+
+    The demonstrations held out from learning are compared with; without any, those it learned from are, which flatters.
+    """
+    folder = RunFolder.open(path, kind=KIND)
+    config, metadata = RunConfig.from_json(folder.config), folder.metadata
+    policy = policy_of(folder, best=best)
+    # the run's own seed is in the stream, so that no initial state of its training or evaluation comes again
+    policy.rng = seeding.generator(seed, "certificate-actions", config.seed)
+    rollouts = record_demos(
+        config.env,
+        policy.act if deterministic else policy.sample,
+        episodes=episodes,
+        seed=seeding.integer(seed, "certificate-episodes", config.seed),
+        horizon=config.horizon,
+    )
+    learned = demos.load(folder.demos)
+    held_out = demos.load(folder.held_out) if folder.held_out.exists() else None
+    cost = LearnedCost.load(folder.cost) if folder.cost.exists() else None
+    result = certificate.certify(
+        rollouts,
+        learned if held_out is None else held_out,
+        training=() if held_out is None else learned,
+        spec=policy.spec,
+        cost=None if cost is None else cost.encoded,
+        absorbing_cost=None if cost is None else cost.absorbing,
+        random_return=metadata.get("random_return"),
+        seed=seed,
+    )
+    files.write_json(
+        folder.certificate,
+        {
+            **result.to_json(),
+            "policy": "best" if best else "last",
+            "deterministic": deterministic,
+            "compared_with": "training demonstrations" if held_out is None else "held-out demonstrations",
+        },
+    )
+    return result
+
+
+def film(path: str | Path, video: str | Path, *, best: bool = False, seed: int = 0) -> float:
+    """Film one episode of a run's policy; return what it earned."""
+    folder = RunFolder.open(path, kind=KIND)
+    config = RunConfig.from_json(folder.config)
+    return record_video(config.env, policy_of(folder, best=best).act, video, seed=seed, horizon=config.horizon)

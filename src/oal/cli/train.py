@@ -1,0 +1,119 @@
+"""`oal train`, `oal resume`, `oal eval`: learn from demonstrations, go on, and say how close the learner is."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from oal.training import Run
+
+THREADS = typer.Option(1, help="Threads of computation; one-thread runs side by side do more together.")
+QUIET = typer.Option(False, "--quiet", help="No progress bar.")
+TENSORBOARD = typer.Option(False, "--tensorboard", help="Also write TensorBoard events into the run folder.")
+WANDB = typer.Option(None, help="Also log to this Weights & Biases project.")
+
+
+def train(
+    env: str = typer.Argument(..., help="A Gymnasium environment id, e.g. Hopper-v5."),
+    demos: str = typer.Option("", help="A file, minari:ID or a shipped name; default: the environment's shipped ones."),
+    trajectories: int = typer.Option(10, help="Demonstrations to learn from, the first ones; 0 for all."),
+    subsample: int = typer.Option(1, help="Keep every n-th step of the demonstrations."),
+    policy: str = typer.Option("mdpo", help="Policy player: mdpo, sac, mdpo-on or trpo."),
+    cost: str = typer.Option("neural", help="Cost player: neural, linear or gail."),
+    preset: str = typer.Option("default", help="default, or paper for the paper's tables."),
+    set_: list[str] = typer.Option([], "--set", help="Change a setting, e.g. --set policy.kl_weight=0.1; repeatable."),
+    steps: int = typer.Option(150_000, help="Environment steps."),
+    seed: int = typer.Option(0, help="Root seed of all random streams."),
+    out: Path | None = typer.Option(None, help="Run folder; default runs/ENV-POLICY-COST-SEED."),
+    horizon: int | None = typer.Option(None, help="Time limit, for an environment that has none."),
+    evaluate_every: int = typer.Option(5_000, help="Steps between evaluations."),
+    evaluation_episodes: int = typer.Option(10, help="Episodes per evaluation."),
+    checkpoint_every: int = typer.Option(25_000, help="Steps between checkpoints; a multiple of 1,000."),
+    stop_at_return: float | None = typer.Option(None, help="Stop early once an evaluation reaches this mean return."),
+    tensorboard: bool = TENSORBOARD,
+    wandb: str | None = WANDB,
+    threads: int = THREADS,
+    quiet: bool = QUIET,
+) -> None:
+    """Learn a policy from demonstrations, into a run folder."""
+    _prepare(threads)
+    from oal import config, training
+    from oal.presets import preset as make_config
+
+    settings = dict(config.parse(text) for text in set_)
+    run = training.start(
+        training.RunConfig(
+            env=env,
+            learner=make_config(policy, cost, preset, settings=settings),
+            total_steps=steps,
+            demos=demos,
+            trajectories=trajectories or None,
+            subsample=subsample,
+            seed=seed,
+            horizon=horizon,
+            evaluate_every=evaluate_every,
+            evaluation_episodes=evaluation_episodes,
+            checkpoint_every=checkpoint_every,
+            stop_at_return=stop_at_return,
+        ),
+        out if out is not None else Path("runs") / f"{env.replace('/', '_')}-{policy}-{cost}-{seed}",
+    )
+    _go(run, quiet=quiet, tensorboard=tensorboard, wandb=wandb)
+
+
+def resume(
+    run: Path = typer.Argument(..., help="A run folder."),
+    steps: int | None = typer.Option(None, help="A new end, in environment steps; default: the run's own."),
+    tensorboard: bool = TENSORBOARD,
+    wandb: str | None = WANDB,
+    threads: int = THREADS,
+    quiet: bool = QUIET,
+) -> None:
+    """Go on with a run from its last checkpoint, exactly as if it had never been stopped."""
+    _prepare(threads)
+    from oal import training
+
+    _go(training.resume(run, total_steps=steps), quiet=quiet, tensorboard=tensorboard, wandb=wandb)
+
+
+def evaluate(
+    run: Path = typer.Argument(..., help="A run folder."),
+    episodes: int = typer.Option(20, help="Fresh episodes of the policy."),
+    best: bool = typer.Option(False, "--best", help="The policy with the best evaluation instead of the last one."),
+    sampled: bool = typer.Option(False, "--sampled", help="Draw actions instead of taking the likeliest."),
+    seed: int = typer.Option(0, help="Seed of the fresh episodes."),
+    video: Path | None = typer.Option(None, help="Film one episode as .gif or .mp4."),
+) -> None:
+    """Say how close a run's policy is to the expert: the imitation certificate, and the return where there is one."""
+    _prepare(1)
+    from oal import console, training
+
+    result = training.certify(run, episodes=episodes, best=best, deterministic=not sampled, seed=seed)
+    console.table(f"Imitation certificate of {run}", result.columns, result.table())
+    if video is not None:
+        earned = training.film(run, video, best=best, seed=seed)
+        typer.echo(f"{video}: one episode, return {earned:.1f}")
+
+
+def _prepare(threads: int) -> None:
+    from oal import runtime
+
+    runtime.set_threads(threads)
+    runtime.keep_compiled_programs()
+
+
+def _go(run: "Run", *, quiet: bool, tensorboard: bool, wandb: str | None) -> None:
+    from oal import callbacks
+
+    sinks: list[Any] = []
+    if tensorboard:
+        sinks.append(callbacks.tensorboard_sink(run.folder.path / "tensorboard"))
+    if wandb is not None:
+        sinks.append(callbacks.wandb_sink(wandb, run.config.to_json(), name=run.folder.path.name))
+    learner = run.go(progress_bar=not quiet, sinks=sinks)
+    last = [record for record in run.folder.records() if record.get("evaluation_return") is not None][-1]
+    expert = run.folder.metadata.get("expert_return")
+    against = "" if expert is None else f"; the expert's is {expert:.1f}"
+    typer.echo(f"{run.folder}: {learner.step:,} steps, return {last['evaluation_return']:.1f}{against}")
+    learner.close()
