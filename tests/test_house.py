@@ -32,6 +32,7 @@ ARROWS = {
     "plots": GROUND | {"stats"},
     "checkpoint": GROUND,
     "runs": {"errors", "files"},
+    "snapshots": {"errors"},
     "equations_doc": GROUND | {"equations"},
     "mdp": {"errors", "kernels"},
     "costsets": {"errors", "equations", "kernels"},
@@ -40,7 +41,7 @@ ARROWS = {
     "game": GROUND | {"costsets", "kernels", "mdp", "tabular"},
     "prior": GROUND | {"costsets", "equations", "game", "kernels", "mdp", "tabular"},
     "demos": GROUND | {"envs"},
-    "envs": GROUND | {"demos"},
+    "envs": GROUND | {"demos", "snapshots"},
 }
 REPORTING = {"stats", "plots", "report"}
 LEARNERS = {"tabular", "prior", "offpolicy", "onpolicy", "bc", "costs", "learner", "expert", "experiment", "figures"}

@@ -12,20 +12,19 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from oal import files
+from oal import files, snapshots
 from oal.errors import InputError, at_least
 from oal.seeding import generator, integer
 
 if TYPE_CHECKING:
-    from oal.demos import Demos
-    from oal.offpolicy import Shapes
+    from oal.demos import Demos, Trajectory
 
 EnvSource = str | Callable[[], gym.Env]
 Act = Callable[[np.ndarray], np.ndarray]
@@ -141,6 +140,17 @@ class ActionCodec:
         if not self._is_centred:
             scaled += self._centre
         return scaled if self._is_flat else scaled.reshape(len(scaled), *self.spec.action_shape)
+
+
+def encoded_pairs(trajectory: "Trajectory", spec: EnvSpec) -> tuple[np.ndarray, np.ndarray]:
+    """Return a trajectory's observations [T, O] and encoded actions [T, A], as the learner sees its own."""
+    observations = trajectory.observations[: len(trajectory)].reshape(len(trajectory), -1).astype(np.float32)
+    if observations.shape[1] != spec.observation_size:
+        raise InputError(
+            f"observations have {observations.shape[1]} numbers, {spec.env_id} gives {spec.observation_size}: "
+            "is this a trajectory of another environment?"
+        )
+    return observations, ActionCodec(spec).encode(trajectory.actions)
 
 
 def flattener(space: spaces.Space) -> Callable[[Any], np.ndarray] | None:
@@ -282,6 +292,39 @@ class Envs:
         self.observation = following
         return step
 
+    def state(self) -> snapshots.Snapshot | None:
+        """Return all it takes to go on from here bit for bit, or None where an environment's state cannot be read."""
+        arrays: dict[str, np.ndarray] = {
+            "observation": self.observation.copy(),
+            "episode_returns": np.array(self.episode_returns, np.float64),
+            "episode_lengths": np.array(self.episode_lengths, np.int64),
+            "finished": np.array(self.finished, np.float64).reshape(-1, 2),
+        }
+        infos = []
+        for i, env in enumerate(self.envs):
+            snapshot = snapshots.read(env)
+            if snapshot is None:
+                return None
+            arrays |= {f"{i}/{name}": array for name, array in snapshot[0].items()}
+            infos.append(snapshot[1])
+        return arrays, {"environments": infos}
+
+    def restore(self, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned, in environments made in the same way."""
+        if arrays["observation"].shape != self._shape:
+            raise InputError(
+                f"the saved state is of {arrays['observation'].shape} observations, {self.spec.env_id} steps "
+                f"{self._shape}: it belongs to another environment or another number of them"
+            )
+        for i, (env, known) in enumerate(zip(self.envs, info["environments"], strict=True)):
+            prefix = f"{i}/"
+            own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+            snapshots.write(env, own, known)
+        self.observation = np.array(arrays["observation"], np.float32)
+        self.episode_returns = arrays["episode_returns"].tolist()
+        self.episode_lengths = arrays["episode_lengths"].tolist()
+        self.finished = [(total, int(length)) for total, length in arrays["finished"].tolist()]
+
     def close(self) -> None:
         for env in self.envs:
             env.close()
@@ -362,6 +405,13 @@ class VectorEnvs:
         )
         self.observation = following
         return step
+
+    def state(self) -> snapshots.Snapshot | None:
+        """Return None: what a user's vector environment holds is not known."""
+        return None
+
+    def restore(self, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
+        raise InputError(f"the state of the vector environment {self.spec.env_id} cannot be set: restart its episodes")
 
     def close(self) -> None:
         self.env.close()
@@ -638,7 +688,16 @@ class UniformPolicy:
         return uniform_actions(self.spec, len(observations), self.rng)
 
 
-def uniform_actions(spec: "EnvSpec | Shapes", count: int, rng: np.random.Generator) -> np.ndarray:
+class ActionShape(Protocol):
+    """The kind and number of actions, as `EnvSpec` and the learners' own shapes say it."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def action_size(self) -> int: ...
+
+
+def uniform_actions(spec: ActionShape, count: int, rng: np.random.Generator) -> np.ndarray:
     """Draw `count` encoded actions uniformly: in the box [-1, 1]^A, or one of the discrete ones."""
     if spec.kind == "continuous":
         return rng.uniform(-1.0, 1.0, (count, spec.action_size)).astype(np.float32)
