@@ -287,8 +287,12 @@ class CostPlayer:
         return output
 
     def __call__(self, view: CostView, batch: Batch) -> tuple[jax.Array, jax.Array]:
-        """Costs of a batch [B] and of the absorbing state, for the policy player's compiled block."""
-        return self.cost(view, batch.observation, batch.action), view.absorbing
+        """Costs of a batch [B] and of the absorbing state, for the policy player's compiled block.
+
+        Both are shifted by the absorbing cost, so that the absorbing state's value is 0, where value networks start:
+        episodes that end early would otherwise have values near c_abs/(1-γ) to climb to before anything is learned.
+        """
+        return self.cost(view, batch.observation, batch.action) - view.absorbing, jnp.zeros_like(view.absorbing)
 
     # ----- learning
 
