@@ -9,6 +9,7 @@ from oal.cli import demos, tabular
 from oal.cli.demo import demo
 from oal.cli.expert import expert
 from oal.cli.figure import figure
+from oal.cli.report import report
 from oal.errors import InputError
 
 app = typer.Typer(
@@ -35,6 +36,7 @@ def _root(
 
 app.command()(demo)
 app.command()(figure)
+app.command()(report)
 app.add_typer(tabular.app, name="tabular")
 app.command()(expert)
 app.add_typer(demos.app, name="demos")

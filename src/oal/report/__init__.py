@@ -1,1 +1,48 @@
 """Evidence from run folders: statistics, charts, one self-contained page. Reads run folders only, knows no learner."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from oal import files
+from oal.errors import InputError
+from oal.provenance import provenance
+from oal.report import summary
+from oal.report.groups import group
+from oal.report.page import Report, render
+from oal.report.results import read
+
+
+def write(
+    runs: Iterable[str | os.PathLike[str]],
+    out: str | os.PathLike[str] = "report.html",
+    *,
+    title: str = "Report of runs",
+    csv: bool = False,
+    png: bool = False,
+    latex_table: bool = False,
+) -> list[Path]:
+    """Write a report of all runs below the given folders; return the files made, the page first.
+
+    `csv` writes the numbers as a tidy table, `png` the charts as pictures, `latex_table` the summary for a paper, each
+    beside the page and with its name.
+    """
+    out = Path(out)
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"the report '{out}' must be an .html file: give it such a name")
+    results = read(runs)
+    groups = group(results.runs)
+    aggregates = [found for measure in summary.MEASURES if (found := summary.aggregate(groups, measure))]
+    files.write_text(out, render(Report(title, results, groups, aggregates, provenance())))
+    made = [out]
+    if csv:
+        files.write_text(out.with_suffix(".csv"), summary.csv_text(groups, aggregates))
+        made.append(out.with_suffix(".csv"))
+    if latex_table:
+        files.write_text(out.with_suffix(".tex"), summary.latex_text(groups))
+        made.append(out.with_suffix(".tex"))
+    if png:
+        from oal.report import pictures
+
+        made += pictures.draw(out.with_suffix(""), groups, aggregates)
+    return made

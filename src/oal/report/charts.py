@@ -16,6 +16,8 @@ Array = NDArray[np.float64]
 
 WIDTH, HEIGHT = 460, 290
 LEFT, RIGHT, TOP, BOTTOM = 54, 14, 12, 42
+# Charts of rows: the width of their labels, and the height of a row.
+LABELS, INTERVAL_ROW, BAR_ROW = 150, 26, 18
 
 
 @dataclass(frozen=True)
@@ -120,27 +122,43 @@ def _line(series: Series, across: Axis, up: Axis) -> str:
     return "".join(parts)
 
 
-def _axes(across: Axis, up: Axis, x_label: str, y_label: str, *, y_ticks: bool = True) -> str:
+def _text(x: float, y: float, text: str, *, anchor: str = "middle", style: str = "tick", turn: str = "") -> str:
+    turned = f' transform="rotate({turn} {x:.1f} {y:.1f})"' if turn else ""
+    return f'<text class="{style}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{turned}>{escape(text)}</text>'
+
+
+def _straight(style: str, x: tuple[float, float], y: tuple[float, float]) -> str:
+    return f'<line class="{style}" x1="{x[0]:.1f}" x2="{x[1]:.1f}" y1="{y[0]:.1f}" y2="{y[1]:.1f}"/>'
+
+
+def _across(across: Axis, up: Axis, label: str) -> str:
+    """Draw the horizontal axis: grid, numbers and label."""
     parts = []
-    if y_ticks:
-        for value in ticks(up.low, up.high):
-            y = float(up.at(value))
-            parts.append(f'<line class="grid" x1="{across.start}" x2="{across.end}" y1="{y:.1f}" y2="{y:.1f}"/>')
-            parts.append(
-                f'<text class="tick" x="{across.start - 6}" y="{y + 4:.1f}" text-anchor="end">{short(value)}</text>'
-            )
     for value in ticks(across.low, across.high):
         x = float(across.at(value))
-        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{up.end}" y2="{up.start}"/>')
-        parts.append(f'<text class="tick" x="{x:.1f}" y="{up.start + 16}" text-anchor="middle">{short(value)}</text>')
-    middle = (across.start + across.end) / 2
-    parts.append(f'<text class="axis" x="{middle}" y="{up.start + 34}" text-anchor="middle">{escape(x_label)}</text>')
-    if y_label:
-        y = (up.start + up.end) / 2
-        parts.append(
-            f'<text class="axis" transform="translate(12 {y}) rotate(-90)" text-anchor="middle">{escape(y_label)}</text>'
-        )
+        parts += [_straight("grid", (x, x), (up.end, up.start)), _text(x, up.start + 16, short(value))]
+    parts.append(_text((across.start + across.end) / 2, up.start + 34, label, style="axis"))
     return "".join(parts)
+
+
+def _up(across: Axis, up: Axis, label: str) -> str:
+    """Draw the vertical axis."""
+    parts = []
+    for value in ticks(up.low, up.high):
+        y = float(up.at(value))
+        parts += [
+            _straight("grid", (across.start, across.end), (y, y)),
+            _text(across.start - 6, y + 4, short(value), anchor="end"),
+        ]
+    parts.append(_text(12, (up.start + up.end) / 2, label, style="axis", turn="-90"))
+    return "".join(parts)
+
+
+def _svg(title: str, height: float, content: str, *, style: str = "chart", data: str = "") -> str:
+    return (
+        f'<svg class="{style}" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}"{data}>'
+        f"{content}</svg>"
+    )
 
 
 def _hover(series: Sequence[Series], rules: Sequence[Rule], across: Axis, up: Axis, x_label: str) -> str:
@@ -186,21 +204,17 @@ def line_chart(
     across = Axis(left, right if right > left else left + 1, LEFT, WIDTH - RIGHT)
     ys = [part for each in series for part in (each.y, each.low, each.high)]
     up = Axis(*(y_bounds or _bounds([*ys, [rule.y for rule in rules]])), HEIGHT - BOTTOM, TOP)
-    drawn = "".join(
-        f'<line class="rule {rule.style}" x1="{across.start}" x2="{across.end}" '
-        f'y1="{float(up.at(rule.y)):.1f}" y2="{float(up.at(rule.y)):.1f}"/>'
-        for rule in rules
-    )
-    lines = "".join(_line(each, across, up) for each in series)
-    return (
-        f'<svg class="chart lines" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}" '
-        f'data-chart="{_hover(series, rules, across, up, x_label)}">'
-        f'{_axes(across, up, x_label, y_label)}{drawn}{lines}<line class="cursor" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
-        "</svg>"
-    )
+    ends = (across.start, across.end)
+    heights = [float(up.at(rule.y)) for rule in rules]
+    drawn = [_straight(f"rule {rule.style}", ends, (y, y)) for rule, y in zip(rules, heights, strict=True)]
+    drawn += [_line(each, across, up) for each in series]
+    cursor = f'<line class="cursor" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
+    data = f' data-chart="{_hover(series, rules, across, up, x_label)}"'
+    content = _across(across, up, x_label) + _up(across, up, y_label) + "".join(drawn) + cursor
+    return _svg(title, HEIGHT, content, style="chart lines", data=data)
 
 
-def _clipped(text: str, letters: int) -> str:
+def _clipped(text: str, letters: int = 24) -> str:
     return text if len(text) <= letters else text[: letters - 1] + "…"
 
 
@@ -213,64 +227,51 @@ def interval_chart(
     mark: float | None = None,
 ) -> str:
     """Draw one row per estimate: a point with its interval. `mark` is a dashed line to compare with."""
-    row, label_width = 26, 150
-    height = TOP + row * len(rows) + BOTTOM
+    height = TOP + INTERVAL_ROW * len(rows) + BOTTOM
     marked = [] if mark is None else [mark]
     low, high = bounds or _bounds([*(interval for _, _, interval in rows), marked])
-    across = Axis(low, high, label_width, WIDTH - RIGHT)
+    across = Axis(low, high, LABELS, WIDTH - RIGHT)
     up = Axis(0, 1, height - BOTTOM, TOP)
-    parts = [_axes(across, up, x_label, "", y_ticks=False)]
-    for value in marked:
-        x = float(across.at(value))
-        parts.append(f'<line class="rule expert" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - BOTTOM}"/>')
-    for place, (label, colour, interval) in enumerate(rows):
-        y = TOP + row * (place + 0.5)
-        value, left, right = (float(across.at(number)) for number in interval)
-        parts.append(
-            f'<text class="tick" x="{label_width - 8}" y="{y + 4}" text-anchor="end">{escape(_clipped(label, 24))}</text>'
-        )
+    parts = [_across(across, up, x_label)]
+    places = [float(across.at(value)) for value in marked]
+    parts += [_straight("rule expert", (x, x), (up.end, up.start)) for x in places]
+    for number, (label, place, interval) in enumerate(rows):
+        y = TOP + INTERVAL_ROW * (number + 0.5)
+        value, left, right = (float(across.at(each)) for each in interval)
+        parts.append(_text(LABELS - 8, y + 4, _clipped(label), anchor="end"))
         if math.isfinite(left) and math.isfinite(right):
-            parts.append(
-                f'<rect class="bar {classes(colour)}" x="{left:.1f}" width="{max(right - left, 0.5):.1f}" y="{y - 7}" '
-                'height="14"/>'
-            )
-        parts.append(
-            f'<line class="line {classes(colour)}" x1="{value:.1f}" x2="{value:.1f}" y1="{y - 9}" y2="{y + 9}">'
-            f"<title>{escape(f'{label}: {written(interval)}')}</title></line>"
-        )
-    return (
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">'
-        f"{''.join(parts)}</svg>"
-    )
+            parts.append(_rectangle(place, (left, right), y, 14, f"{label}: {written(interval)}"))
+        parts.append(_straight(f"line {classes(place)}", (value, value), (y - 9, y + 9)))
+    return _svg(title, height, "".join(parts))
 
 
 def bar_chart(title: str, labels: Sequence[str], values: Array, *, place: int, x_label: str) -> str:
     """Draw one bar per label for the mean over seeds, and a dot for each seed. `values` is [labels, seeds]."""
-    row, label_width = 18, 150
-    height = TOP + row * len(labels) + BOTTOM
-    low, high = _bounds([values, [0.0]])
-    across = Axis(low, high, label_width, WIDTH - RIGHT)
+    height = TOP + BAR_ROW * len(labels) + BOTTOM
+    across = Axis(*_bounds([values, [0.0]]), LABELS, WIDTH - RIGHT)
     up = Axis(0, 1, height - BOTTOM, TOP)
     zero = float(across.at(0.0))
-    parts = [_axes(across, up, x_label, "", y_ticks=False)]
+    parts = [_across(across, up, x_label)]
     for number, (label, seeds) in enumerate(zip(labels, values, strict=True)):
-        y = TOP + row * (number + 0.5)
+        y = TOP + BAR_ROW * (number + 0.5)
         mean = float(seeds.mean())
-        end = float(across.at(mean))
-        parts.append(
-            f'<text class="tick" x="{label_width - 8}" y="{y + 4}" text-anchor="end">{escape(_clipped(label, 24))}</text>'
-            f'<rect class="bar {classes(place)}" x="{min(zero, end):.1f}" width="{abs(end - zero):.1f}" y="{y - 6}" '
-            f'height="12"><title>{escape(f"{label}: {mean:.4g}")}</title></rect>'
-        )
+        ends = sorted((zero, float(across.at(mean))))
+        parts.append(_text(LABELS - 8, y + 4, _clipped(label), anchor="end"))
+        parts.append(_rectangle(place, (ends[0], ends[1]), y, 12, f"{label}: {mean:.4g}"))
         parts += [
             f'<circle class="dot {classes(place)}" cx="{float(across.at(one)):.1f}" cy="{y}" r="2"/>'
             for one in seeds
             if seeds.size > 1
         ]
-    parts.append(f'<line class="zero" x1="{zero:.1f}" x2="{zero:.1f}" y1="{TOP}" y2="{height - BOTTOM}"/>')
+    parts.append(_straight("zero", (zero, zero), (up.end, up.start)))
+    return _svg(title, height, "".join(parts))
+
+
+def _rectangle(place: int, ends: tuple[float, float], y: float, height: float, title: str) -> str:
+    width = max(ends[1] - ends[0], 0.5)
     return (
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">'
-        f"{''.join(parts)}</svg>"
+        f'<rect class="bar {classes(place)}" x="{ends[0]:.1f}" width="{width:.1f}" y="{y - height / 2}" '
+        f'height="{height}"><title>{escape(title)}</title></rect>'
     )
 
 
@@ -282,11 +283,15 @@ def written(interval: Interval, digits: int = 2) -> str:
     return value.replace("-", "−")
 
 
+def swatch(place: int) -> str:
+    """Return a short piece of an algorithm's line."""
+    return (
+        '<svg class="swatch" viewBox="0 0 28 10" aria-hidden="true">'
+        f'<line class="line {classes(place)}" x1="1" x2="27" y1="5" y2="5"/></svg>'
+    )
+
+
 def legend(algorithms: Sequence[str]) -> str:
     """Name the colours of the algorithms, once for many charts."""
-    items = "".join(
-        f'<li><svg viewBox="0 0 28 10" aria-hidden="true"><line class="line {classes(place)}" x1="1" x2="27" y1="5" '
-        f'y2="5"/></svg>{escape(name)}</li>'
-        for place, name in enumerate(algorithms)
-    )
-    return f'<ul class="legend">{items}</ul>'
+    named = "".join(f"<li>{swatch(place)}{escape(name)}</li>" for place, name in enumerate(algorithms))
+    return f'<ul class="legend">{named}</ul>'

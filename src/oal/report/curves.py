@@ -72,7 +72,7 @@ def learning_curve(group: Group, kind: Kind, *, normalised: bool = False) -> Cur
 
 def aggregate_curve(groups: Sequence[Group], kind: Kind) -> Curve | None:
     """Return the inter-quartile mean of normalised returns over all runs of one algorithm, up to the shortest run."""
-    members = [[run for run in group.runs if run.has(kind) and run.can_be_normalised] for group in groups]
+    members = [[run for run in group.judged if run.has(kind) and run.can_be_normalised] for group in groups]
     members = [runs for runs in members if runs]
     runs = [run for each in members for run in each]
     if not runs:

@@ -20,6 +20,11 @@ class Group:
     algorithm: str
     runs: tuple[Run, ...]
 
+    @property
+    def judged(self) -> tuple[Run, ...]:
+        """The runs that numbers are made of: the finished ones; while none is, all as far as they have got."""
+        return tuple(run for run in self.runs if not run.unfinished) or self.runs
+
 
 def flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
     """Flatten a config: nested names are joined by dots, values become text."""
@@ -104,3 +109,38 @@ def algorithms(groups: Sequence[Group]) -> list[str]:
 
 def tasks(groups: Sequence[Group]) -> list[str]:
     return list(dict.fromkeys(each.task for each in groups))
+
+
+def comparability(groups: Sequence[Group]) -> list[str]:
+    """Say what makes the numbers of these groups hard to compare."""
+    said = [text for task in tasks(groups) for text in _lengths([each for each in groups if each.task == task])]
+    for each in groups:
+        place, of = f"{each.task}, {each.algorithm}", f"of {len(each.runs)} runs"
+        unknown = sum(not run.can_be_normalised for run in each.runs)
+        if unknown:
+            said.append(
+                f"{place}: {unknown} {of} cannot be normalised, since the expert's or the random policy's return is "
+                "not known, or they are equal."
+            )
+        unfinished = sum(run.unfinished for run in each.runs)
+        if unfinished == len(each.runs):
+            said.append(f"{place}: no run has finished; all numbers are as far as they have got.")
+        elif unfinished:
+            said.append(f"{place}: {unfinished} {of} unfinished; those are in the curves but not in the tables.")
+    commits = {str(run.metadata.get("commit")) for each in groups for run in each.runs}
+    if len(commits) > 1:
+        said.append(f"The runs come from {len(commits)} different commits.")
+    seeds = {len(each.judged) for each in groups}
+    if len(seeds) > 1:
+        said.append(f"Numbers of seeds differ: from {min(seeds)} to {max(seeds)}.")
+    return said
+
+
+def _lengths(groups: Sequence[Group]) -> list[str]:
+    lengths = sorted({int(run.steps[-1]) for each in groups for run in each.judged})
+    if len(lengths) < 2:
+        return []
+    listed = ", ".join(f"{length:,}" for length in lengths)
+    return [
+        f"{groups[0].task}: runs of different lengths ({listed} steps); final and area are of each one's own length."
+    ]

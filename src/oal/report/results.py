@@ -175,7 +175,7 @@ def read(paths: Iterable[str | os.PathLike[str]]) -> Results:
         else:
             results.runs.append(run)
             if run.unfinished:
-                results.failures.append(Failure(run.name, run.status, f"counted as far as it got: {progress(run)}"))
+                results.failures.append(Failure(run.name, run.status, f"{progress(run)} so far"))
     if experts:
         results.notices.append(f"{experts} training runs of experts are left out.")
     if not results.runs and not results.failures:

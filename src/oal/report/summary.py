@@ -41,7 +41,7 @@ WITHIN_TASK: dict[str, Estimator] = statistics.AGGREGATES | {"median": lambda sc
 
 def scores(group: Group, measure: str, *, normalised: bool = True) -> Array:
     """Return one number per seed that has one."""
-    values = np.array([MEASURES[measure](run, normalised) for run in group.runs], dtype=np.float64)
+    values = np.array([MEASURES[measure](run, normalised) for run in group.judged], dtype=np.float64)
     return values[np.isfinite(values)]
 
 
@@ -66,7 +66,7 @@ class Reached:
 
 def reached(group: Group, level: float, kind: Kind) -> Reached | None:
     """Measure when normalised returns reach a level, or None if no run can be normalised."""
-    runs = [run for run in group.runs if run.has(kind) and run.can_be_normalised]
+    runs = [run for run in group.judged if run.has(kind) and run.can_be_normalised]
     if not runs:
         return None
     pairs = [statistics.steps_to(run.steps, run.values(kind, normalised=True), level) for run in runs]
@@ -206,7 +206,7 @@ def latex_text(groups: Sequence[Group]) -> str:
     for task, members in itertools.groupby(groups, key=lambda group: group.task):
         lines.append(r"\midrule")
         for place, group in enumerate(members):
-            cells = [latex(task) if place == 0 else "", latex(group.algorithm), str(len(group.runs))]
+            cells = [latex(task) if place == 0 else "", latex(group.algorithm), str(len(group.judged))]
             cells += [_latex_interval(estimate(group, measure)) for measure in MEASURES]
             cells.append(_latex_steps(reached(group, 0.9, main_kind(group))))
             lines.append(" & ".join(cells) + r" \\")
@@ -215,7 +215,7 @@ def latex_text(groups: Sequence[Group]) -> str:
 
 def main_kind(group: Group) -> Kind:
     """Return by which returns a group is judged: evaluations if there are any, else the behaviour's."""
-    return "evaluation" if any(run.has("evaluation") for run in group.runs) else "behaviour"
+    return "evaluation" if any(run.has("evaluation") for run in group.judged) else "behaviour"
 
 
 def _latex_interval(found: Interval | None) -> str:

@@ -1,0 +1,537 @@
+"""The page: one self-contained HTML file, readable on a phone, printable, light and dark, without any network."""
+
+import base64
+import hashlib
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oal.errors import shortened
+from oal.plots import COLOURS
+from oal.report import charts, curves, summary
+from oal.report.charts import Rule, Series, short, written
+from oal.report.groups import Group, algorithms, comparability, shared, tasks
+from oal.report.html import Html, figure, folded, items, joined, number, safe, table, tag
+from oal.report.results import Kind, LinearCost, Results, Run, as_number, gather, linear_cost, measures
+from oal.report.summary import AREA, FINAL_BEHAVIOUR, FINAL_EVALUATION, Aggregate, Reached
+
+MEGABYTE = 2**20
+FILM_CAP = 4 * MEGABYTE
+ALL_FILMS_CAP = 32 * MEGABYTE
+FEATURES_SHOWN = 30
+CURVE_TITLES: dict[Kind, str] = {"behaviour": "return while learning", "evaluation": "evaluation return"}
+# Lines stay visible on a dark ground.
+DARK_COLOURS = {"#000000": "#e6e9ec", "#0072B2": "#3d9fdc"}
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything a page shows."""
+
+    title: str
+    results: Results
+    groups: list[Group]
+    aggregates: list[Aggregate]
+    made_by: dict[str, Any]
+
+    @property
+    def algorithms(self) -> list[str]:
+        return algorithms(self.groups)
+
+    def place(self, group: Group) -> int:
+        return self.algorithms.index(group.algorithm)
+
+
+def render(report: Report) -> str:
+    """Return the whole page."""
+    # Damaged extras are found while their sections are made, so the failures come last.
+    sections = {
+        "summary": ("Summary", _summary(report)),
+        "curves": ("Learning curves", _curves(report)),
+        "aggregates": ("Over all tasks", _aggregates(report)),
+        "certificates": ("Imitation certificates", _certificates(report)),
+        "costs": ("Learned linear costs", _costs(report)),
+        "films": ("Films", _films(report)),
+        "runs": ("What was run", _what_was_run(report)),
+    }
+    sections["failures"] = ("Failed, unfinished and left out", _failures(report))
+    present = {name: (title, content) for name, (title, content) in sections.items() if content}
+    links = (tag("a", title, href=f"#{name}") for name, (title, _) in present.items())
+    body = joined(
+        [
+            tag("header", tag("h1", report.title), _introduction(report), tag("nav", joined(links))),
+            _notices(report),
+            tag(
+                "main",
+                *(tag("section", tag("h2", title), content, id=name) for name, (title, content) in present.items()),
+            ),
+            _footer(report),
+        ]
+    )
+    return _document(report.title, body)
+
+
+def _document(title: str, body: Html) -> str:
+    style, script = _resource("page.css") + _colours(), _resource("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    # Nothing is loaded from anywhere, and no script runs but the page's own.
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{safe(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n{body}\n"
+        f"<script>{script}</script>\n</body>\n</html>\n"
+    )
+
+
+def _resource(name: str) -> str:
+    return (files("oal.report") / name).read_text(encoding="utf-8")
+
+
+def _colours() -> str:
+    light = "".join(f".s{place} {{ --c: {colour}; }}\n" for place, colour in enumerate(COLOURS))
+    dark = "".join(
+        f".s{place} {{ --c: {DARK_COLOURS[colour]}; }}\n"
+        for place, colour in enumerate(COLOURS)
+        if colour in DARK_COLOURS
+    )
+    return f"{light}@media screen and (prefers-color-scheme: dark) {{\n{dark}}}\n"
+
+
+# Head and foot -------------------------------------------------------------------------------------------------------
+
+
+def _introduction(report: Report) -> Html:
+    runs = report.results.runs
+    if not runs:
+        return tag("p", "No run could be counted: see below for the reasons.")
+    counts = [
+        _count(len(runs), "run"),
+        _count(len(report.algorithms), "algorithm"),
+        _count(len(tasks(report.groups)), "task"),
+    ]
+    return joined(
+        [
+            tag("p", f"{counts[0]} of {counts[1]} on {counts[2]}."),
+            tag(
+                "p",
+                "Normalised return: 0 is the random policy's, 1 the expert's. Final: mean over the last tenth of the "
+                "steps. Area: mean of the behaviour's return over all steps, the online objective. Intervals: 95 %, "
+                "stratified bootstrap over seeds; with few seeds they are rough, with one there are none.",
+                class_="soft",
+            ),
+        ]
+    )
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def _notices(report: Report) -> Html:
+    notices: list[Any] = [*report.results.notices, *comparability(report.groups)]
+    if report.results.failures:
+        folders = _count(len(report.results.failures), "folder")
+        notices.append(
+            tag("span", tag("a", folders, href="#failures"), " failed, unfinished, damaged or left out: see why.")
+        )
+    return items(notices, class_="notices") if notices else Html()
+
+
+def _footer(report: Report) -> Html:
+    made = report.made_by
+    return tag(
+        "footer",
+        tag(
+            "p",
+            "This page was made by ",
+            tag("code", made["command"]),
+            f", oal {made['versions']['oal']}",
+            class_="soft",
+        ),
+    )
+
+
+# Summary -------------------------------------------------------------------------------------------------------------
+
+
+def _summary(report: Report) -> Html:
+    if not report.groups:
+        return Html()
+    columns = ("Task", "Algorithm", "Seeds", "Final evaluation", "Final behaviour", "Area", "Steps to 90 %")
+    rows = [
+        [
+            group.task,
+            _algorithm(report, group),
+            len(group.judged),
+            *(number(_measured(group, measure)) for measure in (FINAL_EVALUATION, FINAL_BEHAVIOUR, AREA)),
+            number(_steps(summary.reached(group, 0.9, summary.main_kind(group)))),
+        ]
+        for group in report.groups
+    ]
+    return joined(
+        [
+            table(columns, rows),
+            tag(
+                "p",
+                "Mean over seeds of normalised returns, below it the return itself. Steps: by then half of the seeds "
+                "had reached 90 % of the expert (in evaluations where there are any), or reached it to stay.",
+                class_="soft",
+            ),
+            folded("Other estimates and levels", _estimates(report), _levels(report)),
+        ]
+    )
+
+
+def _algorithm(report: Report, group: Group) -> Html:
+    return joined([Html(charts.swatch(report.place(group))), group.algorithm], "")
+
+
+def _measured(group: Group, measure: str) -> Html:
+    raw = summary.estimate(group, measure, normalised=False)
+    if raw is None:
+        return safe("–")
+    found = summary.estimate(group, measure)
+    if found is None:
+        return joined([short(raw.value), tag("small", "return")], "")
+    return joined([written(found), tag("small", f"return {short(raw.value)}")], "")
+
+
+def _steps(found: Reached | None) -> Html:
+    if found is None:
+        return safe("–")
+    first = f"{_at(found.first)} ({found.first_seeds} of {found.seeds})"
+    stays = f"stays: {_at(found.stays)} ({found.stays_seeds} of {found.seeds})"
+    return joined([first, tag("small", stays)], "")
+
+
+def _at(steps: float) -> str:
+    return short(steps) if math.isfinite(steps) else "not reached"
+
+
+def _estimates(report: Report) -> Html:
+    columns = ("Task", "Algorithm", "Measure", *summary.WITHIN_TASK)
+    rows = []
+    for group, measure in itertools.product(report.groups, summary.MEASURES):
+        found = [summary.estimate(group, measure, estimator) for estimator in summary.WITHIN_TASK]
+        if all(found):
+            rows.append([group.task, group.algorithm, measure, *(number(written(each)) for each in found if each)])
+    return table(columns, rows) if rows else Html()
+
+
+def _levels(report: Report) -> Html:
+    columns = ("Task", "Algorithm", "Returns", *(f"Steps to {level:.0%}" for level in summary.LEVELS))
+    rows = []
+    for group, kind in itertools.product(report.groups, CURVE_TITLES):
+        found = [summary.reached(group, level, kind) for level in summary.LEVELS]
+        if any(found):
+            rows.append([group.task, group.algorithm, CURVE_TITLES[kind], *(number(_steps(each)) for each in found)])
+    return table(columns, rows) if rows else Html()
+
+
+# Curves --------------------------------------------------------------------------------------------------------------
+
+
+def _series(label: str, place: int, curve: curves.Curve, *, of: int) -> Series:
+    notes = [f"{_count(int(n), 'seed')} of {of}" if n < of else "" for n in curve.seeds]
+    return Series(label, place, curve.steps, *curve.band, notes=notes)
+
+
+def _curves(report: Report) -> Html:
+    drawn = []
+    for task in tasks(report.groups):
+        members = [group for group in report.groups if group.task == task]
+        pictures = [picture for kind in CURVE_TITLES if (picture := _task_chart(report, task, members, kind))]
+        if pictures:
+            drawn.append(joined([tag("h3", task), tag("div", *pictures, class_="charts")]))
+    if not drawn:
+        return Html()
+    note = tag(
+        "p", "Dashed: the expert's return. Dotted: the random policy's. Point at a chart for its values.", class_="soft"
+    )
+    return joined([Html(charts.legend(report.algorithms)), note, *drawn])
+
+
+def _task_chart(report: Report, task: str, groups: Sequence[Group], kind: Kind) -> Html | None:
+    series = [
+        _series(group.algorithm, report.place(group), curve, of=len(group.runs))
+        for group in groups
+        if (curve := curves.learning_curve(group, kind))
+    ]
+    if not series:
+        return None
+    runs = [run for group in groups for run in group.runs]
+    rules = [
+        *_rules("expert", (run.expert_return for run in runs)),
+        *_rules("random", (run.random_return for run in runs)),
+    ]
+    title = f"{task}: {CURVE_TITLES[kind]}"
+    chart = charts.line_chart(title, series, x_label="environment steps", y_label=CURVE_TITLES[kind], rules=rules)
+    return figure(title, Html(chart))
+
+
+def _rules(name: str, values: Iterable[float]) -> list[Rule]:
+    """Return a line per distinct return: another set of demonstrations may have another expert."""
+    return [Rule(name, value, style=name) for value in sorted({value for value in values if math.isfinite(value)})]
+
+
+# Aggregates ----------------------------------------------------------------------------------------------------------
+
+
+def _aggregates(report: Report) -> Html:
+    if not report.groups:
+        return Html()
+    if not report.aggregates:
+        return tag("p", "No task has normalised returns of every algorithm, so there is nothing to aggregate.")
+    left_out = [task for task in tasks(report.groups) if task not in report.aggregates[0].tasks]
+    parts: list[Any] = [
+        tag("p", "Over " + ", ".join(report.aggregates[0].tasks) + "."),
+        Html(charts.legend(report.algorithms)),
+    ]
+    if left_out:
+        parts.append(
+            tag("p", "Left out, since an algorithm has no normalised returns there: " + ", ".join(left_out) + ".")
+        )
+    parts += [_aggregate(report, each) for each in report.aggregates]
+    parts.append(_aggregate_curves(report))
+    return joined(parts)
+
+
+def _aggregate(report: Report, each: Aggregate) -> Html:
+    names = report.algorithms
+    pictures = [
+        figure(
+            f"{estimator[0].upper()}{estimator[1:]}",
+            Html(
+                charts.interval_chart(
+                    f"{each.measure}: {estimator}",
+                    [(name, names.index(name), each.estimates[name][estimator]) for name in names],
+                    x_label="lower is better" if estimator == "optimality gap" else "normalised return",
+                )
+            ),
+        )
+        for estimator in ("inter-quartile mean", "optimality gap")
+    ]
+    profiles = [Series(name, names.index(name), each.thresholds, *each.profiles[name]) for name in names]
+    pictures.append(
+        figure(
+            "Performance profile",
+            Html(
+                charts.line_chart(
+                    f"{each.measure}: performance profile",
+                    profiles,
+                    x_label="normalised return τ",
+                    y_label="share of runs above τ",
+                    y_bounds=(-0.03, 1.03),
+                )
+            ),
+        )
+    )
+    if each.improvements:
+        rows = [(f"{first} > {second}", names.index(first), found) for first, second, found in each.improvements]
+        pictures.append(
+            figure(
+                "Probability of improvement",
+                Html(
+                    charts.interval_chart(
+                        f"{each.measure}: probability of improvement",
+                        rows,
+                        x_label="probability that a run of the first is better",
+                        bounds=(-0.03, 1.03),
+                        mark=0.5,
+                    )
+                ),
+            )
+        )
+    estimators = list(next(iter(each.estimates.values())))
+    rows = [[name, *(number(written(each.estimates[name][key])) for key in estimators)] for name in names]
+    title = f"{each.measure[0].upper()}{each.measure[1:]}"
+    return joined([tag("h3", title), table(["Algorithm", *estimators], rows), tag("div", *pictures, class_="charts")])
+
+
+def _aggregate_curves(report: Report) -> Html:
+    pictures = []
+    shared_tasks = report.aggregates[0].tasks
+    for kind, title in CURVE_TITLES.items():
+        series = []
+        for place, name in enumerate(report.algorithms):
+            members = [group for group in report.groups if group.algorithm == name and group.task in shared_tasks]
+            if curve := curves.aggregate_curve(members, kind):
+                series.append(Series(name, place, curve.steps, *curve.band))
+        if series:
+            chart = charts.line_chart(
+                f"Inter-quartile mean of the {title}",
+                series,
+                x_label="environment steps",
+                y_label="normalised return",
+                rules=[Rule("expert", 1.0)],
+            )
+            pictures.append(figure(f"Inter-quartile mean, {title}", Html(chart)))
+    if not pictures:
+        return Html()
+    return joined([tag("h3", "Learning over all tasks"), tag("div", *pictures, class_="charts")])
+
+
+# Certificates, costs, films ------------------------------------------------------------------------------------------
+
+CERTIFICATE_COLUMNS = ("name", "value", "low", "high", "scale", "verdict")
+
+
+def _certificates(report: Report) -> Html:
+    found = dict(gather(report.results, measures))
+    parts = []
+    for group in report.groups:
+        rows = [
+            [run.seed, *(number(_plain(measure.get(column))) for column in CERTIFICATE_COLUMNS)]
+            for run in group.runs
+            for measure in found.get(run, ())
+        ]
+        if rows:
+            parts += [tag("h3", f"{group.task}, {group.algorithm}"), table(["seed", *CERTIFICATE_COLUMNS], rows)]
+    return joined(parts) if parts else Html()
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        return f"{as_number(value, 'value'):.4g}".replace("-", "−")
+    return shortened(value)
+
+
+def _costs(report: Report) -> Html:
+    found: dict[Run, LinearCost] = dict(gather(report.results, linear_cost))
+    pictures = []
+    for group in report.groups:
+        members = [found[run] for run in group.runs if run in found]
+        # Seeds are averaged if they name the same features, as they do unless files were changed by hand.
+        for features, costs in itertools.groupby(members, key=lambda cost: cost.features):
+            pictures.append(_cost_chart(report, group, features, list(costs)))
+    if not pictures:
+        return Html()
+    note = "Weights of the learned cost; bars are means over seeds, dots seeds. A positive weight makes a feature dear."
+    return joined([tag("p", note, class_="soft"), tag("div", *pictures, class_="charts")])
+
+
+def _cost_chart(report: Report, group: Group, features: Sequence[str], costs: Sequence[LinearCost]) -> Html:
+    weights = np.array([cost.weights for cost in costs], dtype=np.float64).T
+    largest = np.argsort(-np.abs(np.nan_to_num(weights)).mean(axis=1), kind="stable")[:FEATURES_SHOWN]
+    shown = np.sort(largest)
+    labels = [features[int(place)] for place in shown]
+    values = np.nan_to_num(weights[shown])
+    absorbing = np.array([[cost.absorbing for cost in costs]])
+    if np.isfinite(absorbing).all():
+        labels, values = [*labels, "absorbing state"], np.concatenate([values, absorbing])
+    title = f"{group.task}, {group.algorithm}"
+    more = f" (the {len(shown)} largest of {len(features)})" if len(shown) < len(features) else ""
+    chart = charts.bar_chart(title, labels, values, place=report.place(group), x_label="cost weight")
+    return figure(title + more, Html(chart))
+
+
+def _films(report: Report) -> Html:
+    left = ALL_FILMS_CAP
+    pairs = []
+    for group in report.groups:
+        for run in group.runs:
+            expert = run.folder.path / "expert.gif"
+            if not run.folder.video.exists():
+                continue
+            halves = []
+            for name, path in (("learned", run.folder.video), ("expert", expert)):
+                if path.exists():
+                    content, size = _film(path, left)
+                    left -= size
+                    halves.append(tag("div", content, tag("small", name)))
+            pairs.append(
+                figure(f"{group.task}, {group.algorithm}, seed {run.seed}", tag("div", *halves, class_="pair"))
+            )
+    return tag("div", *pairs, class_="films") if pairs else Html()
+
+
+def _film(path: Path, left: int) -> tuple[Html, int]:
+    """Return a film as part of the page, or a line that says why not; and the bytes it took."""
+    size = path.stat().st_size
+    if size > min(FILM_CAP, left):
+        said = f"{path} has {size / MEGABYTE:.1f} MB, too much for this page: open the file itself."
+        return tag("p", said, class_="soft"), 0
+    data = path.read_bytes()
+    if data[:6] not in (b"GIF87a", b"GIF89a"):
+        return tag("p", f"{path} is not a GIF.", class_="soft"), 0
+    return Html(f'<img alt="{safe(path.stem)}" src="data:image/gif;base64,{base64.b64encode(data).decode()}">'), size
+
+
+# What was run --------------------------------------------------------------------------------------------------------
+
+
+def _what_was_run(report: Report) -> Html:
+    runs = report.results.runs
+    if not runs:
+        return Html()
+    common = shared(runs)
+    rows = [
+        [
+            group.task,
+            group.algorithm,
+            ", ".join(str(run.seed) for run in group.runs),
+            number(", ".join(sorted({f"{int(run.steps[-1]):,}" for run in group.runs}))),
+            number(_minutes(group)),
+            ", ".join(f"{n} {status}" for status, n in Counter(run.status for run in group.runs).items()),
+        ]
+        for group in report.groups
+    ]
+    parts: list[Any] = [table(("Task", "Algorithm", "Seeds", "Steps", "Minutes per run", "Status"), rows)]
+    if common:
+        settings = table(("Setting", "Value"), [[name, tag("code", value)] for name, value in common.items()])
+        parts.append(folded("Settings that all runs share", settings))
+    parts += [_commands(runs), _versions(runs), _folders(report)]
+    return joined(parts)
+
+
+def _minutes(group: Group) -> str:
+    seconds = [run.seconds for run in group.runs if math.isfinite(run.seconds)]
+    return f"{sum(seconds) / len(seconds) / 60:.1f}" if seconds else "–"
+
+
+def _commands(runs: Sequence[Run]) -> Html:
+    commands = Counter(str(run.metadata.get("command") or "not recorded") for run in runs)
+    lines = "\n".join(f"{command}{f'   # {n} runs' if n > 1 else ''}" for command, n in commands.items())
+    if len(commands) > 8:
+        return folded(f"{len(commands)} commands", tag("pre", lines))
+    return joined([tag("h3", "Commands"), tag("pre", lines)])
+
+
+def _versions(runs: Sequence[Run]) -> Html:
+    seen: dict[str, dict[str, None]] = {}
+    for run in runs:
+        versions = run.metadata.get("versions")
+        named = {"commit": run.metadata.get("commit"), **(versions if isinstance(versions, dict) else {})}
+        for name, value in named.items():
+            seen.setdefault(str(name), {})[str(value) if value is not None else "not known"] = None
+    rows = [[name, tag("code", ", ".join(values))] for name, values in seen.items()]
+    return joined([tag("h3", "Commit and versions"), table(("What", "Version"), rows)])
+
+
+def _folders(report: Report) -> Html:
+    rows = [
+        [run.name, group.task, group.algorithm, run.seed, run.status] for group in report.groups for run in group.runs
+    ]
+    return folded("Run folders", table(("Folder", "Task", "Algorithm", "Seed", "Status"), rows))
+
+
+def _failures(report: Report) -> Html:
+    if not report.results.failures:
+        return Html()
+    rows = [[each.name, each.status, tag("pre", each.reason, class_="reason")] for each in report.results.failures]
+    return table(("Folder", "Status", "Reason"), rows)

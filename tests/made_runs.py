@@ -1,0 +1,82 @@
+"""Run folders made up for the tests of reporting, written as the contract says and without any learner."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+EXPERT, RANDOM = {"Hopper-v5": 3700.0, "HalfCheetah-v5": 4200.0}, {"Hopper-v5": 20.0, "HalfCheetah-v5": -280.0}
+# The smallest GIF: one transparent pixel.
+GIF = bytes.fromhex("47494638396101000100800000000000ffffff21f90401000000002c00000000010001000002024401003b")
+
+
+def make_run(
+    folder: Path,
+    *,
+    env: str = "Hopper-v5",
+    seed: int = 0,
+    steps: int = 20_000,
+    total_steps: int | None = None,
+    half: float = 8_000,
+    top: float = 1.0,
+    status: dict[str, Any] | None = None,
+    metadata: dict[str, Any] | None = None,
+    **config: Any,
+) -> Path:
+    """Write a run whose normalised return climbs to `top`, half of it reached at `half` steps; `config` adds fields."""
+    folder.mkdir(parents=True)
+    fields = {"env": env, "demos": env, "trajectories": 10, "policy": "mdpo", "cost": "neural", "preset": "default"}
+    fields |= {"seed": seed, "total_steps": total_steps or steps, "policy_config": {"kl_weight": 0.02}} | config
+    expert, random = EXPERT.get(env, 100.0), RANDOM.get(env, 0.0)
+    origin = {"command": f"oal learn {env} --seed {seed}", "commit": "0123456789ab", "versions": {"oal": "0.1.0"}}
+    write(folder / "config.json", {"format": 1, "config": fields})
+    write(folder / "metadata.json", origin | {"expert_return": expert, "random_return": random} | (metadata or {}))
+    write(folder / "status.json", {"status": "finished", "step": steps} | (status or {}))
+    rng = np.random.default_rng(seed)
+    lines = []
+    for step in range(1_000, steps + 1, 1_000):
+        level = top / (1 + np.exp(-(step - half) / 2_000)) + 0.03 * rng.normal()
+        record = {
+            "step": step,
+            "seconds": step / 100,
+            "return": random + 0.9 * level * (expert - random),
+            "length": 900,
+        }
+        if step % 3_000 == 0:
+            record["return"] = None
+        if step % 5_000 == 0:
+            value = random + level * (expert - random)
+            record |= {"evaluation_return": value, "evaluation_returns": [value, value], "evaluation_length": 950}
+        lines.append(json.dumps(record))
+    (folder / "metrics.jsonl").write_text("".join(line + "\n" for line in lines))
+    return folder
+
+
+def write(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value))
+
+
+def make_study(root: Path, *, seeds: int = 3, steps: int = 20_000) -> Path:
+    """Write two tasks x three algorithms x seeds, with certificates, linear costs, films and three broken runs."""
+    rng = np.random.default_rng(0)
+    costs = {"linear": (0.45, 0.95), "neural": (0.35, 1.02), "gail": (0.6, 0.7)}
+    for env in EXPERT:
+        for cost, (half, top) in costs.items():
+            for seed in range(seeds):
+                folder = root / f"{env}-{cost}-{seed}"
+                make_run(folder, env=env, cost=cost, seed=seed, steps=steps, half=half * steps, top=top)
+                if cost == "linear":
+                    names = [f"position {i}" for i in range(5)] + [f"torque {i}" for i in range(3)]
+                    weights = (np.linspace(-1, 1, 8) + 0.1 * rng.normal(size=8)).tolist()
+                    write(folder / "cost.json", {"features": names, "weights": weights, "absorbing": 0.7})
+                measure = {"name": "occupancy distance", "value": 0.12, "low": 0.1, "high": 0.15, "scale": "L2 ball"}
+                write(folder / "certificate.json", {"measures": [measure | {"verdict": "like the expert"}]})
+    (root / "Hopper-v5-neural-0" / "video.gif").write_bytes(GIF)
+    (root / "Hopper-v5-neural-0" / "expert.gif").write_bytes(GIF)
+    trace = "Traceback (most recent call last):\n  ...\nFloatingPointError: the critic's loss is nan"
+    make_run(root / "failed", seed=7, steps=3_000, status={"status": "failed", "step": 3_000, "error": trace})
+    make_run(root / "cut short", seed=8, steps=6_000, total_steps=steps, status={"status": "running", "step": 6_000})
+    make_run(root / "damaged", seed=9)
+    (root / "damaged" / "config.json").write_text("{")
+    return root
