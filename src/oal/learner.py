@@ -267,11 +267,11 @@ class OAL:
 
             actor, _ = bc.clone(
                 self.player.state.actor,
-                self.expert.observation,
-                self.expert.action,
+                self.demos,
+                spec=self.spec,
                 config=config,
-                kind=self.player.actor.kind,
-                seed=seeding.integer(self.seed, "cloning"),
+                seed=self.seed,
+                activation=self.player.actor.activation,
                 on_epoch=show,
             )
         self.player.adopt(actor)

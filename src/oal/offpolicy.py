@@ -253,6 +253,8 @@ class MDPOConfig:
     """Updates per frozen old policy (m in the paper)."""
     frozen_critic: bool = True
     """The actor follows the first critic as it was when the old policy was frozen; otherwise the live critics."""
+    evaluation_updates: int = 0
+    """Updates of value and critics before the policy first moves: a cloned policy is evaluated before it is left."""
     layer_norm: bool = False
 
     def __post_init__(self) -> None:
@@ -260,6 +262,7 @@ class MDPOConfig:
         at_least("kl_weight", self.kl_weight, 0.0)
         at_least("entropy_weight", self.entropy_weight, 0.0)
         at_least("policy_steps", self.policy_steps, 1)
+        at_least("evaluation_updates", self.evaluation_updates, 0)
 
 
 class MDPONetworks(NamedTuple):
@@ -384,6 +387,10 @@ def mdpo_update(
         return jnp.mean(loss), terms
 
     (actor_value, terms), actor_gradient = jax.value_and_grad(actor_loss, has_aux=True)(networks.actor)
+    if config.evaluation_updates > 0:
+        # Adam does not move on gradients that were 0 from the beginning
+        moves = (state.updates >= config.evaluation_updates).astype(jnp.float32)
+        actor_gradient = jax.tree.map(lambda leaf: moves * leaf, actor_gradient)
     soft_cost = terms.worst - config.entropy_weight * terms.entropy
 
     next_value = nets.mlp(state.target_value, batch.next_observation, layer_norm=layer_norm)[..., 0]
