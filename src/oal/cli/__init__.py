@@ -10,6 +10,7 @@ from oal.cli.demo import demo
 from oal.cli.expert import expert
 from oal.cli.figure import figure
 from oal.cli.report import report
+from oal.cli.train import evaluate, resume, train
 from oal.errors import InputError
 
 app = typer.Typer(
@@ -35,11 +36,14 @@ def _root(
 
 
 app.command()(demo)
-app.command()(figure)
+app.command()(train)
+app.command()(resume)
+app.command("eval")(evaluate)
 app.command()(report)
-app.add_typer(tabular.app, name="tabular")
 app.command()(expert)
 app.add_typer(demos.app, name="demos")
+app.add_typer(tabular.app, name="tabular")
+app.command()(figure)
 
 
 def main() -> None:
