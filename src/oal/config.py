@@ -3,7 +3,8 @@
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from oal.errors import InputError, choice
 
@@ -33,22 +34,35 @@ def _replace(cls: type[Settings], current: Mapping[str, Any], values: Mapping[st
         raise InputError(f"the {name} settings cannot be read ({error})") from None
 
 
+_UNFIT = object()
+
+
 def _like(field: dataclasses.Field, value: Any, name: str) -> Any:
-    """Check a value against the field's default: JSON has no tuples, and whole numbers where fractions are meant."""
-    default = field.default
-    if isinstance(value, list):
-        value = tuple(value)
-    if default is dataclasses.MISSING or default is None or value is None or isinstance(value, type(default)):
-        if isinstance(default, int) and not isinstance(default, bool) and isinstance(value, bool):
-            raise InputError(f"{name} is {value}: a number is needed")
-        if value is None and default is not None and "None" not in str(field.type):
-            raise InputError(f"{name} cannot be None")
-        return value
-    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+    """Make a value what the field's annotation says: JSON has no tuples, and 1 where 1.0 is meant."""
+    annotation: Any = field.type
+    kinds = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
+    for kind in kinds:
+        made = _made(kind, value)
+        if made is not _UNFIT:
+            return made
+    words = " or ".join("None" if kind is NoneType else getattr(kind, "__name__", str(kind)) for kind in kinds)
+    like = "" if field.default is dataclasses.MISSING else f", as in {field.default!r}"
+    raise InputError(f"{name} is {value!r}: {words} is needed{like}")
+
+
+def _made(kind: Any, value: Any) -> Any:
+    if get_origin(kind) is Literal:  # which words are allowed is for the dataclass to say
+        return value if isinstance(value, str) else _UNFIT
+    if get_origin(kind) is tuple:
+        items = [_made(get_args(kind)[0], item) for item in value] if isinstance(value, (list, tuple)) else [_UNFIT]
+        return _UNFIT if _UNFIT in items else tuple(items)
+    if isinstance(value, bool) and kind is not bool:
+        return _UNFIT
+    if kind is float and isinstance(value, int):
         return float(value)
-    if isinstance(default, int) and not isinstance(default, bool) and isinstance(value, float) and value.is_integer():
+    if kind is int and isinstance(value, float) and value.is_integer():
         return int(value)
-    raise InputError(f"{name} is {value!r}: {type(default).__name__} is needed, as in {default!r}")
+    return value if isinstance(value, kind) else _UNFIT
 
 
 def parse(text: str) -> tuple[str, Any]:
