@@ -15,7 +15,7 @@ from oal.report.statistics import Interval
 Array = NDArray[np.float64]
 
 WIDTH, HEIGHT = 460, 290
-LEFT, RIGHT, TOP, BOTTOM = 54, 14, 12, 42
+LEFT, RIGHT, TOP, BOTTOM = 60, 18, 12, 44
 # Charts of rows: the width of their labels, and the height of a row.
 LABELS, INTERVAL_ROW, BAR_ROW = 150, 26, 18
 
@@ -137,7 +137,7 @@ def _across(across: Axis, up: Axis, label: str) -> str:
     for value in ticks(across.low, across.high):
         x = float(across.at(value))
         parts += [_straight("grid", (x, x), (up.end, up.start)), _text(x, up.start + 16, short(value))]
-    parts.append(_text((across.start + across.end) / 2, up.start + 34, label, style="axis"))
+    parts.append(_text((across.start + across.end) / 2, up.start + 36, label, style="axis"))
     return "".join(parts)
 
 
@@ -150,7 +150,7 @@ def _up(across: Axis, up: Axis, label: str) -> str:
             _straight("grid", (across.start, across.end), (y, y)),
             _text(across.start - 6, y + 4, short(value), anchor="end"),
         ]
-    parts.append(_text(12, (up.start + up.end) / 2, label, style="axis", turn="-90"))
+    parts.append(_text(13, (up.start + up.end) / 2, label, style="axis", turn="-90"))
     return "".join(parts)
 
 
@@ -194,12 +194,13 @@ def line_chart(
     *,
     x_label: str,
     y_label: str,
+    x_end: float = -math.inf,
     rules: Sequence[Rule] = (),
     y_bounds: tuple[float, float] | None = None,
 ) -> str:
-    """Draw lines with intervals. The pointer shows the values at its place (see page.js)."""
+    """Draw lines with intervals, at least up to `x_end`. The pointer shows the values at its place (see page.js)."""
     xs = [each.x for each in series]
-    right = max(float(x.max()) for x in xs)
+    right = max(x_end, *(float(x.max()) for x in xs))
     left = min(0.0, *(float(x.min()) for x in xs))
     across = Axis(left, right if right > left else left + 1, LEFT, WIDTH - RIGHT)
     ys = [part for each in series for part in (each.y, each.low, each.high)]

@@ -1,6 +1,7 @@
 """Building blocks of a page. Text is escaped unless it is known to be HTML already."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -17,8 +18,8 @@ def safe(value: Any) -> Html:
 
 
 def tag(name: str, *content: Any, **attributes: Any) -> Html:
-    """Return an element. Attribute names with a trailing underscore lose it (`class_`)."""
-    given = "".join(f' {key.rstrip("_")}="{escape(str(value))}"' for key, value in attributes.items())
+    """Return an element. In the names of attributes a trailing underscore is lost, any other becomes a dash."""
+    given = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"' for key, value in attributes.items())
     return Html(f"<{name}{given}>{''.join(map(safe, content))}</{name}>")
 
 
@@ -30,20 +31,25 @@ def items(parts: Iterable[Any], **attributes: Any) -> Html:
     return tag("ul", *(tag("li", part) for part in parts), **attributes)
 
 
-def table(columns: Sequence[Any], rows: Iterable[Sequence[Any]]) -> Html:
-    """Return a table that scrolls sideways by itself where the page is narrow."""
+@dataclass(frozen=True)
+class Number:
+    """A table cell for numbers, which does not wrap."""
+
+    content: Any
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, cards: bool = False) -> Html:
+    """Return a table. On a narrow screen it scrolls sideways; with `cards` each row becomes a card instead."""
     head = tag("tr", *(tag("th", column, scope="col") for column in columns))
-    body = joined(tag("tr", *(cell if is_cell(cell) else tag("td", cell) for cell in row)) for row in rows)
-    return tag("div", tag("table", tag("thead", head), tag("tbody", body)), class_="scroll")
+    body = joined(tag("tr", *(_cell(column, cell) for column, cell in zip(columns, row, strict=True))) for row in rows)
+    style = "cards" if cards else "scroll"
+    return tag("div", tag("table", tag("thead", head), tag("tbody", body)), class_=style)
 
 
-def number(*content: Any) -> Html:
-    """Return a table cell for numbers, which does not wrap."""
-    return tag("td", *content, class_="number")
-
-
-def is_cell(value: Any) -> bool:
-    return isinstance(value, Html) and value.startswith("<td")
+def _cell(column: str, cell: Any) -> Html:
+    if isinstance(cell, Number):
+        return tag("td", tag("div", cell.content), class_="number", data_column=column)
+    return tag("td", tag("div", cell), data_column=column)
 
 
 def figure(caption: Any, *content: Any) -> Html:

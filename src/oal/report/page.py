@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from oal.errors import shortened
 from oal.plots import COLOURS
-from oal.report import charts, curves, summary
+from oal.report import charts, curves, statistics, summary
 from oal.report.charts import Rule, Series, short, written
 from oal.report.groups import Group, algorithms, comparability, shared, tasks
-from oal.report.html import Html, figure, folded, items, joined, number, safe, table, tag
-from oal.report.results import Kind, LinearCost, Results, Run, as_number, gather, linear_cost, measures
+from oal.report.html import Html, Number, figure, folded, items, joined, safe, table, tag
+from oal.report.results import Certificate, Kind, LinearCost, Measure, Results, Run, certificate, gather, linear_cost
 from oal.report.summary import AREA, FINAL_BEHAVIOUR, FINAL_EVALUATION, Aggregate, Reached
 
 MEGABYTE = 2**20
@@ -172,14 +171,14 @@ def _summary(report: Report) -> Html:
             group.task,
             _algorithm(report, group),
             len(group.judged),
-            *(number(_measured(group, measure)) for measure in (FINAL_EVALUATION, FINAL_BEHAVIOUR, AREA)),
-            number(_steps(summary.reached(group, 0.9, summary.main_kind(group)))),
+            *(Number(_measured(group, measure)) for measure in (FINAL_EVALUATION, FINAL_BEHAVIOUR, AREA)),
+            Number(_steps(summary.reached(group, 0.9, summary.main_kind(group)))),
         ]
         for group in report.groups
     ]
     return joined(
         [
-            table(columns, rows),
+            table(columns, rows, cards=True),
             tag(
                 "p",
                 "Mean over seeds of normalised returns, below it the return itself. Steps: by then half of the seeds "
@@ -223,7 +222,7 @@ def _estimates(report: Report) -> Html:
     for group, measure in itertools.product(report.groups, summary.MEASURES):
         found = [summary.estimate(group, measure, estimator) for estimator in summary.WITHIN_TASK]
         if all(found):
-            rows.append([group.task, group.algorithm, measure, *(number(written(each)) for each in found if each)])
+            rows.append([group.task, group.algorithm, measure, *(Number(written(each)) for each in found if each)])
     return table(columns, rows) if rows else Html()
 
 
@@ -233,7 +232,7 @@ def _levels(report: Report) -> Html:
     for group, kind in itertools.product(report.groups, CURVE_TITLES):
         found = [summary.reached(group, level, kind) for level in summary.LEVELS]
         if any(found):
-            rows.append([group.task, group.algorithm, CURVE_TITLES[kind], *(number(_steps(each)) for each in found)])
+            rows.append([group.task, group.algorithm, CURVE_TITLES[kind], *(Number(_steps(each)) for each in found)])
     return table(columns, rows) if rows else Html()
 
 
@@ -273,9 +272,15 @@ def _task_chart(report: Report, task: str, groups: Sequence[Group], kind: Kind) 
         *_rules("expert", (run.expert_return for run in runs)),
         *_rules("random", (run.random_return for run in runs)),
     ]
-    title = f"{task}: {CURVE_TITLES[kind]}"
-    chart = charts.line_chart(title, series, x_label="environment steps", y_label=CURVE_TITLES[kind], rules=rules)
-    return figure(title, Html(chart))
+    chart = charts.line_chart(
+        f"{task}: {CURVE_TITLES[kind]}",
+        series,
+        x_label="environment steps",
+        y_label="return",
+        x_end=max(float(run.steps[-1]) for run in runs),
+        rules=rules,
+    )
+    return figure(_capital(CURVE_TITLES[kind]), Html(chart))
 
 
 def _rules(name: str, values: Iterable[float]) -> list[Rule]:
@@ -291,70 +296,61 @@ def _aggregates(report: Report) -> Html:
         return Html()
     if not report.aggregates:
         return tag("p", "No task has normalised returns of every algorithm, so there is nothing to aggregate.")
-    left_out = [task for task in tasks(report.groups) if task not in report.aggregates[0].tasks]
-    parts: list[Any] = [
-        tag("p", "Over " + ", ".join(report.aggregates[0].tasks) + "."),
-        Html(charts.legend(report.algorithms)),
-    ]
+    over = report.aggregates[0].tasks
+    left_out = [task for task in tasks(report.groups) if task not in over]
+    parts: list[Any] = [tag("p", f"Over {', '.join(over)}.")]
     if left_out:
-        parts.append(
-            tag("p", "Left out, since an algorithm has no normalised returns there: " + ", ".join(left_out) + ".")
-        )
-    parts += [_aggregate(report, each) for each in report.aggregates]
-    parts.append(_aggregate_curves(report))
-    return joined(parts)
+        said = f"Left out, since an algorithm has no normalised returns there: {', '.join(left_out)}."
+        parts.append(tag("p", said))
+    parts += [_aggregate_table(report), Html(charts.legend(report.algorithms)), _aggregate_curves(report)]
+    # The final behaviour is nearly the final evaluation: it is drawn only in place of it.
+    drawn = [each for each in report.aggregates if each.measure != FINAL_BEHAVIOUR]
+    if all(each.measure == AREA for each in drawn):
+        drawn = report.aggregates
+    return joined([*parts, *(_aggregate(report, each) for each in drawn)])
+
+
+def _aggregate_table(report: Report) -> Html:
+    estimators = list(statistics.AGGREGATES)
+    rows = [
+        [each.measure, name, *(Number(written(estimates[key])) for key in estimators)]
+        for each in report.aggregates
+        for name, estimates in each.estimates.items()
+    ]
+    return table(["Measure", "Algorithm", *estimators], rows, cards=True)
 
 
 def _aggregate(report: Report, each: Aggregate) -> Html:
-    names = report.algorithms
-    pictures = [
-        figure(
-            f"{estimator[0].upper()}{estimator[1:]}",
-            Html(
-                charts.interval_chart(
-                    f"{each.measure}: {estimator}",
-                    [(name, names.index(name), each.estimates[name][estimator]) for name in names],
-                    x_label="lower is better" if estimator == "optimality gap" else "normalised return",
-                )
-            ),
-        )
-        for estimator in ("inter-quartile mean", "optimality gap")
-    ]
-    profiles = [Series(name, names.index(name), each.thresholds, *each.profiles[name]) for name in names]
-    pictures.append(
-        figure(
-            "Performance profile",
-            Html(
-                charts.line_chart(
-                    f"{each.measure}: performance profile",
-                    profiles,
-                    x_label="normalised return τ",
-                    y_label="share of runs above τ",
-                    y_bounds=(-0.03, 1.03),
-                )
-            ),
-        )
+    """Draw one measure: two estimates, the performance profile, and who beats whom."""
+    places = {name: place for place, name in enumerate(report.algorithms)}
+    pictures = []
+    for estimator, x_label in (("inter-quartile mean", "normalised return"), ("optimality gap", "lower is better")):
+        rows = [(name, place, each.estimates[name][estimator]) for name, place in places.items()]
+        chart = charts.interval_chart(f"{each.measure}: {estimator}", rows, x_label=x_label)
+        pictures.append(figure(_capital(estimator), Html(chart)))
+    profiles = [Series(name, place, each.thresholds, *each.profiles[name]) for name, place in places.items()]
+    chart = charts.line_chart(
+        f"{each.measure}: performance profile",
+        profiles,
+        x_label="normalised return τ",
+        y_label="share of runs above τ",
+        y_bounds=(-0.03, 1.03),
     )
+    pictures.append(figure("Performance profile", Html(chart)))
     if each.improvements:
-        rows = [(f"{first} > {second}", names.index(first), found) for first, second, found in each.improvements]
-        pictures.append(
-            figure(
-                "Probability of improvement",
-                Html(
-                    charts.interval_chart(
-                        f"{each.measure}: probability of improvement",
-                        rows,
-                        x_label="probability that a run of the first is better",
-                        bounds=(-0.03, 1.03),
-                        mark=0.5,
-                    )
-                ),
-            )
+        chart = charts.interval_chart(
+            f"{each.measure}: probability of improvement",
+            [(f"{first} > {second}", places[first], found) for first, second, found in each.improvements],
+            x_label="probability that a run of the first is better",
+            bounds=(-0.03, 1.03),
+            mark=0.5,
         )
-    estimators = list(next(iter(each.estimates.values())))
-    rows = [[name, *(number(written(each.estimates[name][key])) for key in estimators)] for name in names]
-    title = f"{each.measure[0].upper()}{each.measure[1:]}"
-    return joined([tag("h3", title), table(["Algorithm", *estimators], rows), tag("div", *pictures, class_="charts")])
+        pictures.append(figure("Probability of improvement", Html(chart)))
+    return joined([tag("h3", _capital(each.measure)), tag("div", *pictures, class_="charts")])
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _aggregate_curves(report: Report) -> Html:
@@ -377,38 +373,42 @@ def _aggregate_curves(report: Report) -> Html:
             pictures.append(figure(f"Inter-quartile mean, {title}", Html(chart)))
     if not pictures:
         return Html()
-    return joined([tag("h3", "Learning over all tasks"), tag("div", *pictures, class_="charts")])
+    return tag("div", *pictures, class_="charts")
 
 
 # Certificates, costs, films ------------------------------------------------------------------------------------------
 
-CERTIFICATE_COLUMNS = ("name", "value", "low", "high", "scale", "verdict")
+CERTIFICATE_COLUMNS = ("Measure", "Seed", "Learner", "Interval", "Expert", "p", "Verdict")
 
 
 def _certificates(report: Report) -> Html:
-    found = dict(gather(report.results, measures))
+    found: dict[Run, Certificate] = dict(gather(report.results, certificate))
     parts = []
     for group in report.groups:
-        rows = [
-            [run.seed, *(number(_plain(measure.get(column))) for column in CERTIFICATE_COLUMNS)]
-            for run in group.runs
-            for measure in found.get(run, ())
-        ]
-        if rows:
-            parts += [tag("h3", f"{group.task}, {group.algorithm}"), table(["seed", *CERTIFICATE_COLUMNS], rows)]
-    return joined(parts) if parts else Html()
+        certified = [run for run in group.runs if run in found]
+        if certified:
+            lines = [(each, run.seed) for run in certified for each in found[run].measures]
+            order = list(dict.fromkeys(each.name for each, _ in lines))
+            lines.sort(key=lambda line: order.index(line[0].name))
+            rows = [_measure_cells(*line) for line in lines]
+            parts += [tag("h3", f"{group.task}, {group.algorithm}"), table(CERTIFICATE_COLUMNS, rows)]
+            worst = [f"{found[run].worst_feature} (seed {run.seed})" for run in certified if found[run].worst_feature]
+            if worst:
+                parts.append(tag("p", "Tells learner and expert apart most: " + ", ".join(worst), class_="soft"))
+    if not parts:
+        return Html()
+    note = (
+        "How far the learner's episodes are from the expert's. Expert: what two sets of expert episodes give, for "
+        "returns and lengths the expert's mean. p: how often episodes dealt at random differ as much."
+    )
+    return joined([tag("p", note, class_="soft"), *parts])
 
 
-def _plain(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, (int, float)):
-        return f"{as_number(value, 'value'):.4g}".replace("-", "−")
-    return shortened(value)
+def _measure_cells(measure: Measure, seed: Any) -> list[Any]:
+    known = math.isfinite(measure.low) and math.isfinite(measure.high)
+    interval = f"[{short(measure.low)}, {short(measure.high)}]" if known else "–"
+    cells = [short(measure.value), interval, short(measure.expert), short(measure.p_value)]
+    return [measure.name, seed, *(Number(cell) for cell in cells), measure.verdict]
 
 
 def _costs(report: Report) -> Html:
@@ -485,8 +485,8 @@ def _what_was_run(report: Report) -> Html:
             group.task,
             group.algorithm,
             ", ".join(str(run.seed) for run in group.runs),
-            number(", ".join(sorted({f"{int(run.steps[-1]):,}" for run in group.runs}))),
-            number(_minutes(group)),
+            Number(", ".join(sorted({f"{int(run.steps[-1]):,}" for run in group.runs}))),
+            Number(_minutes(group)),
             ", ".join(f"{n} {status}" for status, n in Counter(run.status for run in group.runs).items()),
         ]
         for group in report.groups
@@ -534,4 +534,4 @@ def _failures(report: Report) -> Html:
     if not report.results.failures:
         return Html()
     rows = [[each.name, each.status, tag("pre", each.reason, class_="reason")] for each in report.results.failures]
-    return table(("Folder", "Status", "Reason"), rows)
+    return table(("Folder", "Status", "Reason"), rows, cards=True)

@@ -223,17 +223,48 @@ def linear_cost(run: Run) -> LinearCost | None:
     )
 
 
-def measures(run: Run) -> list[dict[str, Any]]:
-    """Read certificate.json: its measures, each with a name; empty without a certificate."""
-    if not run.folder.certificate.exists():
-        return []
-    value = read_json(run.folder.certificate)
-    listed = value.get("measures", value) if isinstance(value, dict) else value
-    if isinstance(listed, dict):
-        listed = [{"name": name, **each} for name, each in listed.items() if isinstance(each, dict)]
-    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
-        raise InputError(f"{run.folder.certificate}: 'measures' must be a list of objects")
-    return listed
+@dataclass(frozen=True)
+class Measure:
+    """One line of a certificate: the learner's value with its interval, the expert's own, and what follows."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    expert: float
+    p_value: float
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Certificate:
+    measures: tuple[Measure, ...]
+    worst_feature: str
+
+
+def certificate(run: Run) -> Certificate | None:
+    """Read certificate.json: whatever in it has a value, or a mean of the learner, is a measure."""
+    path = run.folder.certificate
+    if not path.exists():
+        return None
+    written = read_json(path)
+    if not isinstance(written, dict):
+        raise InputError(f"{path}: not a JSON object")
+    found = [_measure(name, entry) for name, entry in written.items() if isinstance(entry, dict)]
+    return Certificate(tuple(each for each in found if each), str(written.get("worst_simplex") or ""))
+
+
+def _measure(name: str, entry: dict[str, Any]) -> Measure | None:
+    learner, expert = entry.get("learner"), entry.get("expert")
+    if isinstance(learner, dict) and isinstance(expert, dict):
+        value, half = (as_number(learner.get(part), f"{name} {part}") for part in ("mean", "half_width"))
+        numbers = (value, value - half, value + half, as_number(expert.get("mean"), f"{name} expert"))
+    elif "value" in entry:
+        numbers = tuple(as_number(entry.get(part), f"{name} {part}") for part in ("value", "low", "high", "scale"))
+    else:
+        return None
+    p_value = as_number(entry.get("p_value"), f"{name} p_value")
+    return Measure(str(entry.get("name", name)), *numbers, p_value=p_value, verdict=str(entry.get("verdict", "")))
 
 
 def gather(results: Results, reader: Callable[[Run], Any]) -> list[tuple[Run, Any]]:
