@@ -14,7 +14,7 @@ One improvement, on T steps of n environments taken by π_old, with the newest c
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -112,10 +112,8 @@ def _above_zero(name: str, value: float) -> None:
 
 PAPER_TRPO = TRPOConfig(critic_learning_rate=3e-4, critic_epochs=5, backtrack_factor=0.5)
 """The paper's on-policy table; what it leaves open is as in Stable-Baselines."""
-PAPER_TRPO_GAIL = replace(PAPER_TRPO, batch_steps=1024)
 PAPER_MDPO_ON = MDPOOnConfig(critic_learning_rate=3e-4, critic_epochs=5)
 """The table's t = 0.5: the reference code of on-policy MDPO divides the divergence by t, so its weight is 2."""
-PAPER_MDPO_ON_GAIL = replace(PAPER_MDPO_ON, batch_steps=1024)
 
 
 # ----------------------------------------------------------------------------------------------------------------
@@ -141,11 +139,11 @@ def log_likelihood(policy: Distribution, draw: jax.Array) -> jax.Array:
     return jnp.sum(policy * draw, axis=-1)
 
 
-def divergence(first: Distribution, second: Distribution) -> jax.Array:
-    """KL(first, second) at each state."""
-    if isinstance(first, Gaussian) and isinstance(second, Gaussian):
+def divergence(first: Distribution, second: Any) -> jax.Array:
+    """KL(first, second) of two distributions of one kind, at each state."""
+    if isinstance(first, Gaussian):
         return nets.gaussian_divergence(first, second)
-    return jnp.sum(jnp.exp(first) * (first - second), axis=-1)  # pyright: ignore[reportArgumentType, reportOperatorIssue]
+    return jnp.sum(jnp.exp(first) * (first - second), axis=-1)
 
 
 def entropy(policy: Distribution, draw: jax.Array, ratio: jax.Array | float) -> jax.Array:
@@ -160,12 +158,12 @@ def entropy(policy: Distribution, draw: jax.Array, ratio: jax.Array | float) -> 
     return -jnp.sum(jnp.exp(policy) * policy, axis=-1)
 
 
-def fisher_metric(policy: Distribution, tangent: Distribution) -> Distribution:
+def fisher_metric(policy: Distribution, tangent: Any) -> Distribution:
     """Multiply a change of the distribution's parameters by the Hessian of KL(π, ·) at π."""
-    if isinstance(policy, Gaussian) and isinstance(tangent, Gaussian):
+    if isinstance(policy, Gaussian):
         return Gaussian(tangent.mean * jnp.exp(-2.0 * policy.log_std), 2.0 * tangent.log_std)
     # changes of log-probabilities keep the sum of probabilities, so the Hessian is diagonal in them
-    return jnp.exp(policy) * tangent  # pyright: ignore[reportArgumentType, reportOperatorIssue]
+    return jnp.exp(policy) * tangent
 
 
 # ----------------------------------------------------------------------------------------------------------------
@@ -274,25 +272,34 @@ def fisher_product(
     return product
 
 
+class Solution(NamedTuple):
+    """Where the conjugate gradients are."""
+
+    steps: jax.Array
+    x: jax.Array
+    residual: jax.Array
+    direction: jax.Array
+    squared: jax.Array
+    """‖residual‖²"""
+
+
 def conjugate_gradient(
     product: Callable[[jax.Array], jax.Array], target: jax.Array, *, steps: int, tolerance: float = 1e-10
 ) -> jax.Array:
-    """Solve product(x) = target in at most `steps` steps, or until the residual is sqrt(tolerance) of the target's."""
-    Carry = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
-    start = target @ target
+    """Solve product(x) = target in at most `steps` steps, or until ‖residual‖² <= tolerance · ‖target‖²."""
 
-    def unfinished(carry: Carry) -> jax.Array:
-        return (carry[0] < steps) & (carry[4] > tolerance * start)
+    def body(now: Solution) -> Solution:
+        image = product(now.direction)
+        length = now.squared / (now.direction @ image)
+        residual = now.residual - length * image
+        squared = residual @ residual
+        direction = residual + (squared / now.squared) * now.direction
+        return Solution(now.steps + 1, now.x + length * now.direction, residual, direction, squared)
 
-    def body(carry: Carry) -> Carry:
-        step, x, residual, direction, squared = carry
-        image = product(direction)
-        length = squared / (direction @ image)
-        x, residual = x + length * direction, residual - length * image
-        following = residual @ residual
-        return step + 1, x, residual, residual + (following / squared) * direction, following
-
-    return jax.lax.while_loop(unfinished, body, (jnp.int32(0), jnp.zeros_like(target), target, target, start))[1]
+    start = Solution(jnp.int32(0), jnp.zeros_like(target), target, target, target @ target)
+    return jax.lax.while_loop(
+        lambda now: (now.steps < steps) & (now.squared > tolerance * start.squared), body, start
+    ).x
 
 
 class Search(NamedTuple):
@@ -390,8 +397,6 @@ class OnPolicyState(NamedTuple):
     actor_optimiser: Any
     """Adam's moments for MDPO; nothing for TRPO."""
     critic_optimiser: optax.OptState
-    key: jax.Array
-    """Raw key data (uint32 [2]), so that a checkpoint holds plain arrays only."""
 
 
 def init_on_policy(seed: int, shapes: Shapes, config: OnPolicyConfig) -> OnPolicyState:
@@ -399,7 +404,7 @@ def init_on_policy(seed: int, shapes: Shapes, config: OnPolicyConfig) -> OnPolic
 
     The actor's last layer starts near zero: in every state the first policy is about the same, wide one.
     """
-    actor_key, critic_key, key = jax.random.split(jax.random.key(seed), 3)
+    actor_key, critic_key = jax.random.split(jax.random.key(seed))
     drawn = nets.init_actor(actor_key, *shapes, config.hidden)
     actor = (*drawn[:-1], Layer(0.01 * drawn[-1].weight, jnp.zeros_like(drawn[-1].bias)))
     critic = nets.init_mlp(critic_key, (shapes.observation_size, *config.hidden, 1))
@@ -408,12 +413,22 @@ def init_on_policy(seed: int, shapes: Shapes, config: OnPolicyConfig) -> OnPolic
         critic=critic,
         actor_optimiser=_fresh_actor_optimiser(actor, config),
         critic_optimiser=optax.adam(config.critic_learning_rate).init(critic),
-        key=jax.random.key_data(key),
     )
 
 
 def _fresh_actor_optimiser(actor: MLP, config: OnPolicyConfig) -> Any:
     return optax.adam(config.learning_rate).init(actor) if isinstance(config, MDPOOnConfig) else ()
+
+
+def minibatches(rows: int, rng: np.random.Generator, config: OnPolicyConfig) -> np.ndarray:
+    """Draw the rows [K, B] of the value function's minibatches, epoch by epoch.
+
+    The rows left over after whole minibatches are other ones in each epoch.
+    """
+    size = min(config.critic_minibatch, rows)
+    whole = rows // size * size
+    epochs = [rng.permutation(rows)[:whole].reshape(-1, size) for _ in range(config.critic_epochs)]
+    return np.concatenate(epochs).astype(np.int32)
 
 
 def fit_critic(
@@ -422,19 +437,12 @@ def fit_critic(
     observation: jax.Array,
     target: jax.Array,
     weight: jax.Array,
-    key: jax.Array,
+    order: jax.Array,
     *,
     config: OnPolicyConfig,
 ) -> tuple[MLP, Any, jax.Array]:
-    """Fit V to targets [N] by epochs of shuffled minibatches in one scan; return also the mean squared error met.
-
-    The rows left over after whole minibatches are other ones in each epoch.
-    """
+    """Fit V to targets [N] by one Adam step per minibatch of `order` [K, B]; return also the mean squared error met."""
     adam = optax.adam(config.critic_learning_rate)
-    rows = len(target)
-    size = min(config.critic_minibatch, rows)
-    whole = rows // size * size
-    shuffled = jax.vmap(lambda key: jax.random.permutation(key, rows))(jax.random.split(key, config.critic_epochs))
 
     def body(carry: tuple[MLP, Any], index: jax.Array) -> tuple[tuple[MLP, Any], jax.Array]:
         critic, optimiser = carry
@@ -449,20 +457,24 @@ def fit_critic(
         moved: Any = optax.apply_updates(critic, step)
         return (moved, optimiser), loss
 
-    (critic, optimiser), losses = jax.lax.scan(body, (critic, optimiser), shuffled[:, :whole].reshape(-1, size))
+    (critic, optimiser), losses = jax.lax.scan(body, (critic, optimiser), order)
     return critic, optimiser, jnp.mean(losses)
 
 
 def improvement(
     state: OnPolicyState,
     rollout: Rollout,
+    order: jax.Array,
     cost_params: Any,
     *,
     shapes: Shapes,
     config: TRPOConfig | MDPOOnConfig,
     relabel: Relabel,
 ) -> tuple[OnPolicyState, dict[str, jax.Array]]:
-    """Improve the policy by one rollout with the costs of `cost_params`, then fit its value function."""
+    """Improve the policy by one rollout with the costs of `cost_params`, then fit its value function.
+
+    `order` [K, B] are the rows of the value function's minibatches (see `minibatches`).
+    """
     rows = jax.tree.map(lambda part: part.reshape(-1, *part.shape[2:]), rollout)
     action = jnp.tanh(rows.draw) if shapes.kind == "continuous" else rows.draw
     batch = Batch(rows.observation, action, rows.cost, rows.next_observation, rows.terminated.astype(jnp.float32))
@@ -497,9 +509,8 @@ def improvement(
             state.actor, state.actor_optimiser, data, shapes=shapes, config=config
         )
 
-    key, critic_key = jax.random.split(jax.random.wrap_key_data(state.key))
     critic, critic_optimiser, critic_loss = fit_critic(
-        state.critic, state.critic_optimiser, rows.observation, target, weight, critic_key, config=config
+        state.critic, state.critic_optimiser, rows.observation, target, weight, order, config=config
     )
     policy = distribution(actor, rows.observation, shapes=shapes, activation=config.activation)
     collected_by = distribution(state.actor, rows.observation, shapes=shapes, activation=config.activation)
@@ -514,14 +525,14 @@ def improvement(
         "policy_cost": jnp.sum(weight * cost),
         "absorbing_cost": jnp.asarray(absorbing_cost, jnp.float32),
     }
-    return OnPolicyState(actor, critic, actor_optimiser, critic_optimiser, jax.random.key_data(key)), metrics
+    return OnPolicyState(actor, critic, actor_optimiser, critic_optimiser), metrics
 
 
 @lru_cache(maxsize=32)
 def compile_improvement(
     shapes: Shapes, config: TRPOConfig | MDPOOnConfig, *, relabel: Relabel = recorded_cost
-) -> Callable[[OnPolicyState, Rollout, Any], tuple[OnPolicyState, dict[str, jax.Array]]]:
-    """Compile (state, rollout, cost parameters) -> (state, metrics); equal settings share one compiled program.
+) -> Callable[[OnPolicyState, Rollout, Any, Any], tuple[OnPolicyState, dict[str, jax.Array]]]:
+    """Compile (state, rollout, minibatches, cost parameters) -> (state, metrics); equal settings share one program.
 
     The state is donated: the caller must not use the one it passed in.
     """
@@ -555,6 +566,7 @@ class OnPolicy:
         self.block = self._steps * environments
         self._shapes, self._environments = shapes, environments
         self._improve = compile_improvement(shapes, config, relabel=relabel)
+        self._rng = seeding.generator(seed, "minibatches")
         self._settled = True
         self._draw: np.ndarray | None = None
         self._begin_rollout()
@@ -593,7 +605,8 @@ class OnPolicy:
         """
         if not self._rollout.valid.any():
             raise InputError("there is nothing to learn from: let the player act and observe before improve")
-        self.state, metrics = self._improve(self.state, self._rollout, cost_params)
+        order = minibatches(self.block, self._rng, self.config)
+        self.state, metrics = self._improve(self.state, self._rollout, order, cost_params)
         self._settled = False
         self._begin_rollout()
         return metrics
@@ -619,7 +632,7 @@ class OnPolicy:
         arrays = {name: np.array(array) for name, array in checkpoint.named(self.state, "policy").items()}
         for name, part in self._rollout._asdict().items():
             arrays[f"rollout/{name}"] = part[: self._filled].copy()
-        return arrays, {"filled": self._filled}
+        return arrays, {"filled": self._filled, "rng": self._rng.bit_generator.state}
 
     def restore(self, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
         """Take back what `snapshot` gave."""
@@ -635,4 +648,5 @@ class OnPolicy:
                 )
             part[:filled] = saved
         self.state, self._rollout, self._filled, self._draw = state, rollout, filled, None
+        self._rng.bit_generator.state = info["rng"]
         self.settle()
