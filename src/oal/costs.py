@@ -60,6 +60,8 @@ class CostConfig:
     """Weigh step t of an episode by γ^t, as discounted occupancies do."""
     standardise: bool = False
     """Standardise the costs that the policy pays."""
+    amplitude: Literal["unit", "gap"] = "unit"
+    """gap: standardised costs are multiplied by how well they tell learner and expert apart, a number in [0, 1]."""
     clip: float | None = 10.0
     """The policy's costs are cut to [-clip, clip]."""
     absorbing: Literal["coordinate", "none"] = "none"
@@ -73,6 +75,7 @@ class CostConfig:
         choice("data", self.data, ("window", "replay"))
         choice("inputs", self.inputs, ("pairs", "states"))
         choice("normalise", self.normalise, ("running", "expert"))
+        choice("amplitude", self.amplitude, ("unit", "gap"))
         choice("absorbing", self.absorbing, ("coordinate", "none"))
         if self.clip is not None and not self.clip > 0.0:
             raise InputError(f"clip is {self.clip}: it must be above 0, or None for costs as they are")
@@ -101,6 +104,8 @@ class LinearConfig(CostConfig):
         choice("geometry", self.geometry, ("l2", "normalised", "simplex"))
         choice("features", self.features, ("inputs", "fourier", "function"))
         at_least("fourier_features", self.fourier_features, 1)
+        if not self.fourier_scale > 0.0:
+            raise InputError(f"fourier_scale is {self.fourier_scale}: it must be above 0")
 
 
 @dataclass(frozen=True)
@@ -144,7 +149,7 @@ class GAILConfig(NetworkConfig):
 
     lipschitz: float = 0.0
     reading: Literal["softplus", "logit"] = "softplus"
-    """The policy pays -log(1 - D_expert) = -softplus(-logit), as GAIL and the reference code do, or the logit."""
+    """The policy pays log(1 - D_expert) = -softplus(-logit), as GAIL and the reference code do, or the logit."""
     clip: float | None = None
 
     def __post_init__(self) -> None:
@@ -153,6 +158,7 @@ class GAILConfig(NetworkConfig):
 
 
 AnyCostConfig = LinearConfig | NeuralConfig | GAILConfig
+COSTS: dict[str, type[Any]] = {"linear": LinearConfig, "neural": NeuralConfig, "gail": GAILConfig}
 FeatureFunction = Callable[[Any, Any], Any]
 """(observations [B, O], encoded actions [B, A]) -> features [B, F], traceable by JAX."""
 
@@ -175,7 +181,9 @@ class CostView(NamedTuple):
     scale: jax.Array
     """Standardisation of the outputs."""
     absorbing: jax.Array
-    """The absorbing state's cost, in the units that the policy pays."""
+    """The absorbing state's cost, in the units of standardised outputs."""
+    gain: jax.Array
+    """What both are multiplied by before the policy pays."""
 
 
 class Moments(NamedTuple):
@@ -279,7 +287,9 @@ class CostPlayer:
         """Pairs -> what the policy pays [...]."""
         cost = self._read(self.output(view, observation, action))
         cost = (cost - view.centre) / view.scale
-        return cost if self.config.clip is None else jnp.clip(cost, -self.config.clip, self.config.clip)
+        if self.config.clip is not None:
+            cost = jnp.clip(cost, -self.config.clip, self.config.clip)
+        return view.gain * cost
 
     def _read(self, output: jax.Array) -> jax.Array:
         if isinstance(self.config, GAILConfig) and self.config.reading == "softplus":
@@ -292,7 +302,8 @@ class CostPlayer:
         Both are shifted by the absorbing cost, so that the absorbing state's value is 0, where value networks start:
         episodes that end early would otherwise have values near c_abs/(1-γ) to climb to before anything is learned.
         """
-        return self.cost(view, batch.observation, batch.action) - view.absorbing, jnp.zeros_like(view.absorbing)
+        cost = self.cost(view, batch.observation, batch.action)
+        return cost - view.gain * view.absorbing, jnp.zeros_like(view.absorbing)
 
     # ----- learning
 
@@ -310,6 +321,7 @@ class CostPlayer:
             centre=jnp.float32(0.0),
             scale=jnp.float32(1.0),
             absorbing=jnp.float32(0.0),
+            gain=jnp.float32(1.0),
         )
         dual = optimiser = None
         if isinstance(config, LinearConfig):
@@ -319,7 +331,13 @@ class CostPlayer:
                 frequencies = config.fourier_scale * jax.random.normal(frequency_key, shape)
                 phases = jax.random.uniform(phase_key, shape[1:], minval=0.0, maxval=2.0 * np.pi)
                 view = view._replace(frozen=(frequencies, phases))
-            size = self.features(view, expert.observation[:1], expert.action[:1]).shape[-1]
+            few = len(expert.observation[:2])
+            features = self.features(view, expert.observation[:2], expert.action[:2])
+            given = getattr(features, "shape", None)
+            if given is None or len(given) != 2 or given[0] != few:
+                what = type(features).__name__ if given is None else f"an array {given}"
+                raise InputError(f"the feature function gives {what} for {few} pairs: an array [{few}, F] is needed")
+            size = given[1]
             dual = jnp.zeros(2 * size if config.geometry == "simplex" else size)
             view = view._replace(params=_weights(config, dual))
         else:
@@ -366,12 +384,15 @@ class CostPlayer:
         spread = jnp.sqrt(0.5 * (squares[0] + squares[1]))
         if config.standardise:
             view = view._replace(centre=centre, scale=jnp.maximum(spread, 1e-6))
+            if config.amplitude == "gap":
+                view = view._replace(gain=jnp.clip(0.5 * (means[0] - means[1]) / view.scale, 0.0, 1.0))
         if config.absorbing == "coordinate":
             moved = view.absorbing + config.absorbing_step * (masses[0] - masses[1])
             view = view._replace(absorbing=jnp.clip(moved, -config.absorbing_bound, config.absorbing_bound))
         metrics |= {
             "cost_gap": means[0] - means[1],
             "cost_spread": spread,
+            "cost_gain": view.gain,
             "absorbing_mass": masses[0],
         }
         return state._replace(view=view, moments=moments), metrics

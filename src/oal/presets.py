@@ -6,15 +6,14 @@ from typing import Any
 
 from oal import config as configs
 from oal.bc import BCConfig
-from oal.costs import AnyCostConfig, GAILConfig, LinearConfig, NeuralConfig
+from oal.costs import COSTS, AnyCostConfig, GAILConfig, LinearConfig, NeuralConfig
 from oal.errors import InputError, at_least, choice
 from oal.offpolicy import MDPOConfig, ReplayConfig, SACConfig
-from oal.onpolicy import MDPOOnConfig, TRPOConfig
+from oal.onpolicy import PAPER_MDPO_ON, PAPER_TRPO, MDPOOnConfig, TRPOConfig
 
 AnyPolicyConfig = MDPOConfig | SACConfig | MDPOOnConfig | TRPOConfig
 
 POLICIES: dict[str, type[Any]] = {"mdpo": MDPOConfig, "sac": SACConfig, "mdpo-on": MDPOOnConfig, "trpo": TRPOConfig}
-COSTS: dict[str, type[Any]] = {"linear": LinearConfig, "neural": NeuralConfig, "gail": GAILConfig}
 PRESETS = ("default", "paper")
 OFF_POLICY = ("mdpo", "sac")
 
@@ -123,9 +122,8 @@ def _paper(policy: str, cost: str) -> LearnerConfig:
         "neural": NeuralConfig(learning_rate=9e-5, bregman=100.0, minibatches=10, **span),
         "gail": GAILConfig(minibatches=1, **span),
     }
-    shared: dict[str, Any] = {"batch_steps": batch, "gae_lambda": 0.98, "critic_minibatch": 128, "critic_epochs": 5}
-    policies = {"mdpo-on": MDPOOnConfig(kl_weight=0.5, **shared), "trpo": TRPOConfig(**shared)}
-    return LearnerConfig(policy, cost, "paper", policies[policy], costs[cost], replay_config=None, bc_config=None)
+    policy_config = replace(PAPER_MDPO_ON if policy == "mdpo-on" else PAPER_TRPO, batch_steps=batch)
+    return LearnerConfig(policy, cost, "paper", policy_config, costs[cost], replay_config=None, bc_config=None)
 
 
 def _default(policy: str, cost: str) -> LearnerConfig:
