@@ -509,7 +509,8 @@ def _degrees_of_freedom(first: float, n: int, second: float, m: int) -> float:
 
 
 def _drawn(sets: _Sets, points: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Draw steps of each episode: features [N, points, D] and weights [N, points]; short episodes are filled up."""
+    """Draw at most `points` steps of each episode: features [N, k, D], weights [N, k]; short ones are filled up."""
+    points = min(points, max(len(episode.features) for episode in sets.episodes))
     features = np.zeros((len(sets.episodes), points, sets.episodes[0].features.shape[1]))
     weights = np.zeros((len(sets.episodes), points))
     for i, episode in enumerate(sets.episodes):

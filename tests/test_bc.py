@@ -1,0 +1,311 @@
+"""Behavioural cloning: losses against references, policies that must be recovered, bad input."""
+
+import math
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from oal import bc, demos, envs, nets
+from oal.bc import PAPER_BC, BCConfig, clone
+from oal.demos import Trajectory
+from oal.envs import EnvSpec
+from oal.errors import InputError
+
+SPEC = EnvSpec("Probe-v0", "continuous", 3, 2, (-2.0, -1.0), (2.0, 3.0), (2,), horizon=50)
+DISCRETE = EnvSpec("Buttons-v0", "discrete", 3, 3, action_start=1, horizon=50)
+QUICK = BCConfig(epochs=60, batch_size=64, learning_rate=3e-3)
+
+
+def actor(spec: EnvSpec = SPEC, seed: int = 0, hidden: tuple[int, ...] = (32,)) -> nets.MLP:
+    kind = "continuous" if spec.kind == "continuous" else "discrete"
+    return nets.init_actor(jax.random.key(seed), kind, spec.observation_size, spec.action_size, hidden)
+
+
+def teacher(observations: np.ndarray) -> np.ndarray:
+    """Pre-tanh means of the policy to be recovered."""
+    return observations @ np.array([[0.8, -0.3], [-0.5, 0.2], [0.1, 0.6]]) + np.array([0.2, -0.1])
+
+
+def in_units(encoded: np.ndarray) -> np.ndarray:
+    """Encoded actions -> the environment's units."""
+    return (encoded * 2.0 + np.array([0.0, 1.0])).astype(np.float32)
+
+
+def demonstrations(
+    rng: np.random.Generator, count: int = 8, *, std: tuple[float, float] = (0.0, 0.0)
+) -> list[Trajectory]:
+    made = []
+    for _ in range(count):
+        observations = rng.normal(size=(50, 3)).astype(np.float32)
+        encoded = np.tanh(teacher(observations) + rng.normal(size=(50, 2)) * np.array(std))
+        made.append(Trajectory(observations, in_units(encoded), truncated=True))
+    return made
+
+
+def same(one: nets.MLP, other: nets.MLP) -> bool:
+    leaves = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return all(np.array_equal(a, b) for a, b in leaves)
+
+
+# Losses --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_squared_error_is_that_of_the_deterministic_action(rng) -> None:
+    params, observations = actor(), rng.normal(size=(5, 3)).astype(np.float32)
+    actions = rng.uniform(-1, 1, (5, 2)).astype(np.float32)
+    found = nets.HostActor("continuous", params).mode(observations)
+    expected = np.mean([(found[i, j] - actions[i, j]) ** 2 for i in range(5) for j in range(2)])
+    loss, gradient = jax.value_and_grad(bc.squared_error)(
+        params, jnp.array(observations), jnp.array(actions), activation="relu"
+    )
+    assert loss == pytest.approx(expected, rel=1e-5)
+    slope = 2.0 * (found - actions) * (1.0 - found**2) / 10.0
+    np.testing.assert_allclose(gradient[-1].bias[:2], slope.sum(0), rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(gradient[-1].bias[2:], 0.0)
+    np.testing.assert_array_equal(gradient[-1].weight[:, 2:], 0.0)
+
+
+def test_the_likelihood_is_that_of_the_squashed_gaussian(rng) -> None:
+    params, observations = actor(), rng.normal(size=(4, 3)).astype(np.float32)
+    actions = rng.uniform(-0.9, 0.9, (4, 2)).astype(np.float32)
+    outputs = np.asarray(nets.mlp(params, jnp.array(observations)), np.float64)
+    expected = 0.0
+    for i in range(4):
+        for j in range(2):
+            law = stats.norm(outputs[i, j], math.exp(outputs[i, 2 + j]))
+            expected -= (law.logpdf(math.atanh(actions[i, j])) - math.log(1 - float(actions[i, j]) ** 2)) / 4
+    loss = bc.negative_log_likelihood(
+        params, jnp.array(observations), jnp.array(actions), least_log_std=-5.0, activation="relu"
+    )
+    assert loss == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_likelihood_is_finite_at_the_bounds_and_pulls_the_log_std_back(rng) -> None:
+    params = actor()
+    low = (*params[:-1], nets.Layer(params[-1].weight * 0.0, jnp.array([0.0, 0.0, -9.0, 7.0])))
+    observations = jnp.array(rng.normal(size=(4, 3)), jnp.float32)
+    loss, gradient = jax.value_and_grad(bc.negative_log_likelihood)(
+        low, observations, jnp.array([[1.0, -1.0]] * 4), least_log_std=-5.0, activation="relu"
+    )
+    assert np.isfinite(loss)
+    np.testing.assert_allclose(gradient[-1].bias[2:], [2 * (-9.0 + 5.0), 2 * (7.0 - 2.0)], rtol=1e-5)
+
+
+def test_cross_entropy_is_the_mean_log_probability_of_the_actions_taken(rng) -> None:
+    params, observations = actor(DISCRETE), rng.normal(size=(6, 3)).astype(np.float32)
+    taken = rng.integers(0, 3, 6)
+    logits = np.asarray(nets.mlp(params, jnp.array(observations)), np.float64)
+    expected = -np.mean([logits[i, a] - np.log(np.exp(logits[i]).sum()) for i, a in enumerate(taken)])
+    found = bc.cross_entropy(params, jnp.array(observations), jnp.eye(3)[taken], activation="relu")
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+# Recovery ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["mse", "likelihood"])
+def test_a_deterministic_policy_is_recovered(rng, loss) -> None:
+    found, history = clone(actor(), demonstrations(rng), spec=SPEC, config=replace(QUICK, loss=loss))
+    fresh = rng.normal(size=(500, 3)).astype(np.float32)
+    error = np.abs(nets.HostActor("continuous", found).mode(fresh) - np.tanh(teacher(fresh)))
+    assert error.mean() < 0.03
+    assert len(history.loss) == 60
+    assert history.loss[-1] < history.loss[0]
+    assert history.validation_loss is None
+
+
+def test_the_likelihood_recovers_the_spread_of_the_expert(rng) -> None:
+    config = replace(QUICK, loss="likelihood", epochs=80)
+    found, _ = clone(actor(), demonstrations(rng, 40, std=(0.5, 0.1)), spec=SPEC, config=config)
+    distribution = nets.gaussian(found, jnp.array(rng.normal(size=(300, 3)), jnp.float32))
+    np.testing.assert_allclose(np.exp(distribution.log_std).mean(0), [0.5, 0.1], rtol=0.15)
+
+
+def test_a_deterministic_expert_does_not_drive_the_log_std_away(rng) -> None:
+    config = replace(QUICK, loss="likelihood", epochs=150, least_log_std=-2.0)
+    shown = demonstrations(rng)
+    found, _ = clone(actor(), shown, spec=SPEC, config=config)
+    seen = np.concatenate([t.observations for t in shown])
+    log_std = np.asarray(nets.gaussian(found, jnp.array(seen)).log_std)
+    assert abs(np.median(log_std) + 2.0) < 0.2
+    assert log_std.min() > -3.5
+
+
+def test_the_squared_error_leaves_the_log_std_that_was_asked_for(rng) -> None:
+    found, _ = clone(actor(), demonstrations(rng, 2), spec=SPEC, config=replace(QUICK, epochs=5, log_std=-1.7))
+    distribution = nets.gaussian(found, jnp.array(rng.normal(size=(20, 3)), jnp.float32))
+    np.testing.assert_allclose(distribution.log_std, -1.7, rtol=1e-6)
+
+
+def test_discrete_actions_are_recovered_with_their_chances(rng) -> None:
+    weights = np.array([[2.0, -1.0, 0.0], [0.0, 1.0, -2.0], [0.5, 0.5, -1.0]])
+
+    def chances(observations: np.ndarray) -> np.ndarray:
+        e = np.exp(observations @ weights)
+        return e / e.sum(1, keepdims=True)
+
+    shown = []
+    for _ in range(40):
+        observations = rng.normal(size=(50, 3)).astype(np.float32)
+        taken = [rng.choice(3, p=p) + 1 for p in chances(observations)]
+        shown.append(Trajectory(observations, np.array(taken), truncated=True))
+    found, _ = clone(actor(DISCRETE), shown, spec=DISCRETE, config=replace(QUICK, epochs=15, learning_rate=1e-3))
+    fresh = rng.normal(size=(400, 3)).astype(np.float32)
+    learned = np.exp(nets.log_policy(found, jnp.array(fresh)))
+    assert np.abs(learned - chances(fresh)).mean() < 0.05
+
+
+def test_tiny_observations_are_learned_from_when_standardised(rng) -> None:
+    shown = [replace(t, observations=t.observations * np.float32(0.01) + np.float32(3.0)) for t in demonstrations(rng)]
+    final = {}
+    for standardise in (True, False):
+        _, history = clone(actor(), shown, spec=SPEC, config=replace(QUICK, standardise=standardise))
+        final[standardise] = history.loss[-1]
+    assert final[True] < 0.1 * final[False]
+
+
+def test_an_actor_with_tanh_is_fitted_as_such(rng) -> None:
+    found, _ = clone(actor(), demonstrations(rng), spec=SPEC, config=QUICK, activation="tanh")
+    fresh = rng.normal(size=(200, 3)).astype(np.float32)
+    errors = {
+        activation: np.abs(
+            nets.HostActor("continuous", found, activation=activation).mode(fresh) - np.tanh(teacher(fresh))
+        ).mean()
+        for activation in ("tanh", "relu")
+    }
+    assert errors["tanh"] < 0.04 < errors["relu"]
+
+
+# Machine facts -------------------------------------------------------------------------------------------------------
+
+
+def test_learning_starts_from_the_actor_given_and_leaves_it_alone(rng) -> None:
+    before = actor()
+    copy = jax.tree.map(np.array, before)
+    after, _ = clone(before, demonstrations(rng, 2), spec=SPEC, config=replace(QUICK, epochs=1, learning_rate=1e-12))
+    fresh = rng.normal(size=(20, 3)).astype(np.float32)
+    np.testing.assert_allclose(
+        nets.HostActor("continuous", after).mode(fresh), nets.HostActor("continuous", before).mode(fresh), atol=1e-5
+    )
+    clone(before, demonstrations(rng, 2), spec=SPEC, config=replace(QUICK, epochs=2))
+    assert same(before, copy)
+
+
+def test_the_same_seed_gives_the_same_actor(rng) -> None:
+    shown = demonstrations(rng, 3)
+    config = replace(QUICK, epochs=4)
+    one, again, other = (clone(actor(), shown, spec=SPEC, config=config, seed=seed)[0] for seed in (1, 1, 2))
+    assert same(one, again)
+    assert not same(one, other)
+
+
+def test_a_second_fit_compiles_nothing(rng) -> None:
+    shown, config = demonstrations(rng, 3), replace(QUICK, epochs=10)
+    clone(actor(), shown, spec=SPEC, config=config)
+    compiled = bc._compile_epochs(SPEC, config, "relu")
+    size = compiled._cache_size()  # pyright: ignore
+    assert size >= 1
+    clone(actor(seed=5), shown, spec=SPEC, config=config, seed=9)
+    assert compiled._cache_size() == size  # pyright: ignore
+
+
+def test_progress_is_told(rng) -> None:
+    told: list[tuple[int, int, float]] = []
+    _, history = clone(
+        actor(),
+        demonstrations(rng, 2),
+        spec=SPEC,
+        config=replace(QUICK, epochs=25),
+        on_epoch=lambda done, total, loss: told.append((done, total, loss)),
+    )
+    assert [(done, total) for done, total, _ in told] == [(10, 25), (20, 25), (25, 25)]
+    assert [loss for _, _, loss in told] == [history.loss[i] for i in (9, 19, 24)]
+
+
+# Validation ----------------------------------------------------------------------------------------------------------
+
+
+def test_validation_takes_whole_episodes(rng) -> None:
+    shown = [replace(t, observations=np.full((50, 3), i, np.float32)) for i, t in enumerate(demonstrations(rng, 10))]
+    training, validation = bc._split(shown, SPEC, BCConfig(validation_fraction=0.3), seed=0)
+    assert validation is not None
+    mine, theirs = set(training[0][:, 0]), set(validation[0][:, 0])
+    assert len(mine) == 7
+    assert len(theirs) == 3
+    assert not mine & theirs
+
+
+def test_training_stops_when_validation_no_longer_improves_and_keeps_the_best(rng) -> None:
+    shown = demonstrations(rng, 4, std=(1.5, 1.5))
+    config = replace(QUICK, epochs=2_000, validation_fraction=0.5, patience=20)
+    start = actor(hidden=(128, 128))
+    found, history = clone(start, shown, spec=SPEC, config=config)
+    assert history.validation_loss is not None
+    assert len(history.loss) == len(history.validation_loss) < 1_000
+    best = int(history.validation_loss.argmin())
+    assert 20 <= len(history.loss) - 1 - best < 20 + bc.EPOCHS_PER_DISPATCH
+    _, validation = bc._split(shown, SPEC, config, seed=0)
+    assert validation is not None
+    reached = bc.squared_error(found, *map(jnp.asarray, validation), activation="relu")
+    assert reached == pytest.approx(history.validation_loss.min(), rel=1e-3)
+    last, whole = clone(start, shown, spec=SPEC, config=replace(config, epochs=60, patience=None))
+    assert whole.validation_loss is not None
+    assert bc.squared_error(last, *map(jnp.asarray, validation), activation="relu") == pytest.approx(
+        whole.validation_loss[-1], rel=1e-3
+    )
+
+
+# Bad input -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epochs": 0}, "epochs is 0"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"learning_rate": 0.0}, "learning_rate is 0"),
+        ({"loss": "hinge"}, "loss 'hinge' is unknown"),
+        ({"log_std": 3.0}, "log_std is 3"),
+        ({"least_log_std": 2.0}, "least_log_std is 2"),
+        ({"validation_fraction": 1.0}, "validation_fraction is 1"),
+        ({"patience": 5}, "patience needs a validation_fraction"),
+        ({"patience": 0, "validation_fraction": 0.1}, "patience is 0"),
+    ],
+)
+def test_bad_settings_are_refused(settings, message) -> None:
+    with pytest.raises(InputError, match=message):
+        BCConfig(**settings)
+
+
+def test_bad_data_is_refused(rng) -> None:
+    shown = demonstrations(rng, 1)
+    with pytest.raises(InputError, match="no demonstrations"):
+        clone(actor(), [], spec=SPEC)
+    with pytest.raises(InputError, match="another environment"):
+        clone(actor(), shown, spec=replace(SPEC, observation_size=4))
+    with pytest.raises(InputError, match="takes 3 numbers and gives 3, Probe-v0 needs 3 and 4"):
+        clone(actor(DISCRETE), shown, spec=SPEC)
+    with pytest.raises(InputError, match="cannot be split"):
+        clone(actor(), shown, spec=SPEC, config=PAPER_BC)
+    with pytest.raises(InputError, match="lower learning_rate"):
+        clone(actor(), shown, spec=SPEC, config=replace(QUICK, loss="likelihood", learning_rate=1e20))
+
+
+# Learning ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "epochs"), [("CartPole-v1", 100), ("InvertedPendulum-v5", 100)])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_clone_reaches_the_expert(name: str, epochs: int, seed: int) -> None:
+    shown = demos.load(name).first(10)
+    spec = envs.describe(envs.make(name))
+    found, _ = clone(actor(spec, seed, (256, 256)), shown, spec=spec, config=BCConfig(epochs=epochs), seed=seed)
+    kind = "continuous" if spec.kind == "continuous" else "discrete"
+    reached = envs.evaluate(name, nets.HostActor(kind, found).mode, episodes=20, seed=seed)
+    assert shown.returns is not None
+    assert reached.mean_return >= 0.95 * shown.returns.mean()
