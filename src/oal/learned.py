@@ -92,7 +92,7 @@ class LearnedCost:
     @property
     def absorbing(self) -> float:
         """Return the cost of each step after a true termination."""
-        return float(self.view.absorbing)
+        return float(self.view.gain * self.view.absorbing)
 
     def __call__(self, observations: Any, actions: Any) -> np.ndarray:
         """Costs [n] of flat observations [n, O] and actions [n, ...] in the environment's units; or of one pair.
@@ -146,7 +146,7 @@ class LearnedCost:
         return [(f"{stem}[{i}]", value) for i, value in enumerate(values)]
 
     def to_json(self) -> dict[str, Any]:
-        """Describe a linear cost: cost = clip((Σ weight · (input - mean) / std - centre) / scale).
+        """Describe a linear cost: cost = gain · clip((Σ weight · (input - mean) / std - centre) / scale).
 
         Mean and std are there when the features are the inputs; actions enter encoded (see `oal.envs.ActionCodec`).
         """
@@ -160,6 +160,7 @@ class LearnedCost:
             "gamma": self.gamma,
             "centre": float(view.centre),
             "scale": float(view.scale),
+            "gain": float(view.gain),
             "clip": config.clip,
         }
         if config.features == "inputs":

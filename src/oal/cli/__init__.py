@@ -6,6 +6,7 @@ import typer
 
 from oal import __version__
 from oal.cli import demos, tabular
+from oal.cli.cost import cost
 from oal.cli.demo import demo
 from oal.cli.expert import expert
 from oal.cli.figure import figure
@@ -40,6 +41,7 @@ app.command()(train)
 app.command()(resume)
 app.command("eval")(evaluate)
 app.command()(report)
+app.command()(cost)
 app.command()(expert)
 app.add_typer(demos.app, name="demos")
 app.add_typer(tabular.app, name="tabular")

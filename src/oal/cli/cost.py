@@ -1,0 +1,57 @@
+"""`oal cost`: show, draw and export the cost that a run has learned."""
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+SHOWN = 20
+
+
+def cost(
+    run: Path = typer.Argument(..., help="A run folder, or a cost.safetensors file."),
+    plot: Path | None = typer.Option(None, help="Draw it: FILE.png and FILE.svg."),
+    export: Path | None = typer.Option(None, help="Write it as .safetensors, or a linear cost as .json or .csv."),
+) -> None:
+    """Show a learned cost: what it is, and the weight of each feature of a linear one."""
+    from oal import console, runtime
+
+    runtime.set_threads(1)
+    from oal.costs import LinearConfig
+    from oal.errors import InputError
+    from oal.learned import LearnedCost
+    from oal.runs import RunFolder
+
+    folder = None if run.is_file() else RunFolder.open(run)
+    if folder is not None and not folder.cost.exists():
+        raise InputError(f"{folder} holds no learned cost ({folder.cost.name}): has the run finished?")
+    learned = LearnedCost.load(run if folder is None else folder.cost)
+    observations = actions = None
+    lines = learned.summary()
+    if folder is not None and folder.demos.exists():
+        observations, actions = _pairs(folder.demos)
+        costs = learned(observations, actions)
+        lines["expert pays"] = f"{costs.mean():.4g} per step (standard deviation {costs.std():.4g})"
+    for name, line in lines.items():
+        typer.echo(f"{name:<{max(map(len, lines))}}  {line}")
+    if isinstance(learned.player.config, LinearConfig):
+        weights = sorted(learned.weights(), key=lambda item: -abs(item[1]))
+        title = "Weights" if len(weights) <= SHOWN else f"Weights, the {SHOWN} largest of {len(weights)}"
+        console.table(title, ("feature", "weight"), weights[:SHOWN])
+    if plot is not None:
+        written = learned.plot(plot, observations=observations, actions=actions)
+        typer.echo(f"drawn: {', '.join(map(str, written))}")
+    if export is not None:
+        learned.export(export)
+        typer.echo(f"written: {export}")
+
+
+def _pairs(path: Path) -> tuple[Any, Any]:
+    """Read demonstrations as flat observations [n, O] and actions [n, ...] in the environment's units."""
+    import numpy as np
+
+    from oal import demos
+
+    trajectories = list(demos.load(path))
+    observations = [t.observations[: len(t)].reshape(len(t), -1) for t in trajectories]
+    return np.concatenate(observations), np.concatenate([t.actions for t in trajectories])
