@@ -255,11 +255,14 @@ class MDPOConfig:
     """The actor follows the first critic as it was when the old policy was frozen; otherwise the live critics."""
     evaluation_updates: int = 0
     """Updates of value and critics before the policy first moves: a cloned policy is evaluated before it is left."""
+    cloning_weight: float = 0.0
+    """Weight of the distance to the expert's action, at the expert's transitions in the batch."""
     layer_norm: bool = False
 
     def __post_init__(self) -> None:
         check_rates(self)
         at_least("kl_weight", self.kl_weight, 0.0)
+        at_least("cloning_weight", self.cloning_weight, 0.0)
         at_least("entropy_weight", self.entropy_weight, 0.0)
         at_least("policy_steps", self.policy_steps, 1)
         at_least("evaluation_updates", self.evaluation_updates, 0)
@@ -322,6 +325,8 @@ class PolicyTerms(NamedTuple):
     """What the actor descends."""
     worst: jax.Array
     """max_i Q_i: what V learns."""
+    distance: jax.Array
+    """From the batch's actions: squared from the policy's mode (continuous), -log π (discrete)."""
 
 
 def policy_terms(
@@ -330,6 +335,7 @@ def policy_terms(
     critics: tuple[MLP, MLP],
     old_critic: MLP | None,
     observation: jax.Array,
+    taken: jax.Array,
     key: jax.Array,
     *,
     kind: ActionKind,
@@ -348,7 +354,8 @@ def policy_terms(
         first, second = (nets.mlp(critic, pair, layer_norm=layer_norm)[..., 0] for critic in critics)
         worst = jnp.maximum(first, second)
         followed = worst if old_critic is None else nets.mlp(old_critic, pair, layer_norm=layer_norm)[..., 0]
-        return PolicyTerms(divergence, -log_prob, followed, worst)
+        distance = jnp.sum((jnp.tanh(distribution.mean) - taken) ** 2, axis=-1)
+        return PolicyTerms(divergence, -log_prob, followed, worst, distance)
     log_probs = nets.log_policy(actor, observation)
     probs = jnp.exp(log_probs)
     divergence = jnp.sum(probs * (log_probs - nets.log_policy(old_actor, observation)), axis=-1)
@@ -357,13 +364,23 @@ def policy_terms(
     followed = worst
     if old_critic is not None:
         followed = jnp.sum(probs * nets.mlp(old_critic, observation, layer_norm=layer_norm), axis=-1)
-    return PolicyTerms(divergence, -jnp.sum(probs * log_probs, axis=-1), followed, worst)
+    entropy, distance = -jnp.sum(probs * log_probs, axis=-1), -jnp.sum(taken * log_probs, axis=-1)
+    return PolicyTerms(divergence, entropy, followed, worst, distance)
 
 
 def mdpo_update(
-    state: MDPOState, batch: Batch, absorbing_cost: jax.Array, *, shapes: Shapes, config: MDPOConfig
+    state: MDPOState,
+    batch: Batch,
+    absorbing_cost: jax.Array,
+    *,
+    shapes: Shapes,
+    config: MDPOConfig,
+    expert_rows: int = 0,
 ) -> tuple[MDPOState, dict[str, jax.Array]]:
-    """Do one gradient step of actor, value and critics, then move the target value."""
+    """Do one gradient step of actor, value and critics, then move the target value.
+
+    The last `expert_rows` of the batch are the expert's transitions.
+    """
     kind, layer_norm, networks = shapes.kind, config.layer_norm, state.networks
     key, actor_key = jax.random.split(jax.random.wrap_key_data(state.key))
     # every m updates the policy that was reached becomes the old one
@@ -379,12 +396,16 @@ def mdpo_update(
             networks.critics,
             old_critic,
             batch.observation,
+            batch.action,
             actor_key,
             kind=kind,
             layer_norm=layer_norm,
         )
         loss = config.kl_weight * terms.divergence - config.entropy_weight * terms.entropy + terms.followed
-        return jnp.mean(loss), terms
+        loss = jnp.mean(loss)
+        if expert_rows and config.cloning_weight > 0.0:
+            loss += config.cloning_weight * jnp.mean(terms.distance[-expert_rows:])
+        return loss, terms
 
     (actor_value, terms), actor_gradient = jax.value_and_grad(actor_loss, has_aux=True)(networks.actor)
     if config.evaluation_updates > 0:
@@ -472,9 +493,12 @@ def compile_sac(shapes: Shapes, config: SACConfig, *, relabel: Relabel = recorde
 
 
 @lru_cache(maxsize=32)
-def compile_mdpo(shapes: Shapes, config: MDPOConfig, *, relabel: Relabel = recorded_cost) -> Callable[..., Any]:
+def compile_mdpo(
+    shapes: Shapes, config: MDPOConfig, *, relabel: Relabel = recorded_cost, expert_rows: int = 0
+) -> Callable[..., Any]:
     """Compile MDPO's block of updates (see `compile_block`); equal settings share one compiled program."""
-    return compile_block(partial(mdpo_update, shapes=shapes, config=config), shapes, relabel=relabel)
+    update = partial(mdpo_update, shapes=shapes, config=config, expert_rows=expert_rows)
+    return compile_block(update, shapes, relabel=relabel)
 
 
 # ----------------------------------------------------------------------------------------------------------------
@@ -527,14 +551,6 @@ class OffPolicy:
         """`expert_rows` are the expert's transitions in the memory's layout, needed if `expert_fraction` > 0."""
         self.config, self.replay, self.memory = config, replay, memory
         self.block = replay.block
-        init, compiled = (init_mdpo, compile_mdpo) if isinstance(config, MDPOConfig) else (init_sac, compile_sac)
-        self.state: Any = init(seeding.integer(seed, "policy-player"), shapes, config)  # pyright: ignore
-        self._run_block = compiled(shapes, config, relabel=relabel)  # pyright: ignore
-        self.actor = HostActor(shapes.kind, self.state.actor)
-        self.uniform_warmup = True
-        self._shapes = shapes
-        self._rng = seeding.generator(seed, "replay")
-        self._updates = round(replay.block * replay.updates_per_step)
         self._expert_count = round(replay.expert_fraction * config.batch_size)
         if self._expert_count and (expert_rows is None or len(expert_rows) == 0):
             warnings.warn(
@@ -543,6 +559,18 @@ class OffPolicy:
                 stacklevel=2,
             )
             self._expert_count = 0
+        seed_of_networks = seeding.integer(seed, "policy-player")
+        if isinstance(config, MDPOConfig):
+            self.state: Any = init_mdpo(seed_of_networks, shapes, config)
+            self._run_block = compile_mdpo(shapes, config, relabel=relabel, expert_rows=self._expert_count)
+        else:
+            self.state = init_sac(seed_of_networks, shapes, config)
+            self._run_block = compile_sac(shapes, config, relabel=relabel)
+        self.actor = HostActor(shapes.kind, self.state.actor)
+        self.uniform_warmup = True
+        self._shapes = shapes
+        self._rng = seeding.generator(seed, "replay")
+        self._updates = round(replay.block * replay.updates_per_step)
         self._expert_rows = expert_rows
 
     @property
