@@ -1,6 +1,7 @@
 """Behavioural cloning: losses against references, policies that must be recovered, bad input."""
 
 import math
+from contextlib import contextmanager
 from dataclasses import replace
 
 import jax
@@ -213,17 +214,19 @@ def test_a_second_fit_compiles_nothing(rng) -> None:
     assert compiled._cache_size() == size  # pyright: ignore
 
 
-def test_progress_is_told(rng) -> None:
-    told: list[tuple[int, int, float]] = []
-    _, history = clone(
-        actor(),
-        demonstrations(rng, 2),
-        spec=SPEC,
-        config=replace(QUICK, epochs=25),
-        on_epoch=lambda done, total, loss: told.append((done, total, loss)),
-    )
-    assert [(done, total) for done, total, _ in told] == [(10, 25), (20, 25), (25, 25)]
-    assert [loss for _, _, loss in told] == [history.loss[i] for i in (9, 19, 24)]
+def test_progress_is_shown(rng, monkeypatch) -> None:
+    shown: list[tuple[int, str]] = []
+
+    @contextmanager
+    def bar(text, total, *, enabled):
+        assert (total, enabled) == (25, True)
+        yield lambda steps, note: shown.append((steps, note))
+
+    monkeypatch.setattr(bc.console, "progress", bar)
+    config = replace(QUICK, epochs=25)
+    _, history = clone(actor(), demonstrations(rng, 2), spec=SPEC, config=config, progress_bar=True)
+    assert [steps for steps, _ in shown] == [10, 10, 5]
+    assert [note for _, note in shown] == [f"loss {history.loss[i]:.4f}" for i in (9, 19, 24)]
 
 
 # Validation ----------------------------------------------------------------------------------------------------------

@@ -1,20 +1,22 @@
 """Behavioural cloning: fit an actor to demonstrated pairs, as a policy of its own or as a start for a policy player."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from oal import nets, seeding
-from oal.demos import Trajectory
-from oal.envs import EnvSpec, encoded_pairs
+from oal import console, nets, seeding
+from oal.demos import Demos, Trajectory
+from oal.envs import EnvSource, EnvSpec, Evaluation, describe, encoded_pairs, evaluate, make
 from oal.errors import InputError, at_least, choice
 from oal.nets import MLP, Activation, Layer
+from oal.policy import Policy
 
 EPOCHS_PER_DISPATCH = 10
 ACTION_EDGE = 0.999
@@ -163,12 +165,9 @@ def clone(
     config: BCConfig | None = None,
     seed: int = 0,
     activation: Activation = "relu",
-    on_epoch: Callable[[int, int, float], None] = lambda done, total, loss: None,
+    progress_bar: bool = False,
 ) -> tuple[MLP, History]:
-    """Fit an actor to demonstrations, from the weights given; return it and the losses on the way.
-
-    `on_epoch(done, total, loss)` is called every few epochs.
-    """
+    """Fit an actor to demonstrations, from the weights given; return it and the losses on the way."""
     config = config or BCConfig()
     _check_actor(actor, spec)
     training, validation = _split(demos, spec, config, seed)
@@ -188,15 +187,17 @@ def clone(
     keys = jax.random.split(jax.random.key(seeding.integer(seed, "cloning")), config.epochs)
     losses: list[float] = []
     validated: list[float] = []
-    while len(losses) < config.epochs and not _out_of_patience(validated, config.patience):
-        fit, new, new_validated = epochs(fit, data, held_out, keys[len(losses) : len(losses) + EPOCHS_PER_DISPATCH])
-        losses += np.asarray(new).tolist()
-        validated += np.asarray(new_validated).tolist()
-        if not np.isfinite(losses[-1]):
-            raise InputError(
-                f"the loss became {losses[-1]} by epoch {len(losses)}: lower learning_rate ({config.learning_rate:g})"
-            )
-        on_epoch(len(losses), config.epochs, losses[-1])
+    with console.progress(f"cloning {spec.env_id}", config.epochs, enabled=progress_bar) as advance:
+        while len(losses) < config.epochs and not _out_of_patience(validated, config.patience):
+            fit, new, new_validated = epochs(fit, data, held_out, keys[len(losses) : len(losses) + EPOCHS_PER_DISPATCH])
+            losses += np.asarray(new).tolist()
+            validated += np.asarray(new_validated).tolist()
+            if not np.isfinite(losses[-1]):
+                raise InputError(
+                    f"the loss became {losses[-1]} by epoch {len(losses)}: lower learning_rate "
+                    f"({config.learning_rate:g})"
+                )
+            advance(len(new), f"loss {losses[-1]:.4f}")
     found = fit.actor if config.patience is None else fit.best
     return (
         _in_own_coordinates(found, mean, std),
@@ -255,3 +256,55 @@ def _in_own_coordinates(actor: MLP, mean: np.ndarray, std: np.ndarray) -> MLP:
     """Undo `_in_standardised_coordinates`."""
     weight = actor[0].weight / std[:, None]
     return (Layer(weight, actor[0].bias - mean @ weight), *actor[1:])
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# As an algorithm of its own
+
+
+class BC:
+    """Behavioural cloning: supervised learning of the expert's actions, without touching the environment."""
+
+    def __init__(
+        self,
+        env: EnvSource,
+        demos: Demos,
+        *,
+        config: BCConfig | None = None,
+        hidden: tuple[int, ...] = (256, 256),
+        seed: int = 0,
+        horizon: int | None = None,
+    ) -> None:
+        made = make(env, horizon=horizon)
+        self.spec = describe(made, horizon=horizon)
+        self.demos = demos.check(observation_space=made.observation_space, action_space=made.action_space)
+        made.close()
+        self.config, self.seed = config or BCConfig(), seed
+        self._source, self._horizon = env, horizon
+        key = jax.random.key(seeding.integer(seed, "policy-player"))
+        kind = "continuous" if self.spec.kind == "continuous" else "discrete"
+        self.actor = nets.init_actor(key, kind, self.spec.observation_size, self.spec.action_size, hidden)
+        self.history: History | None = None
+
+    def learn(self, *, progress_bar: bool = False) -> Self:
+        """Clone for the configuration's epochs."""
+        self.actor, self.history = clone(
+            self.actor, self.demos, spec=self.spec, config=self.config, seed=self.seed, progress_bar=progress_bar
+        )
+        return self
+
+    def policy(self) -> Policy:
+        """Return the policy alone, to act with or to save."""
+        return Policy(self.spec, self.actor, info={"seed": self.seed, "algorithm": "BC"})
+
+    def predict(self, observation: Any, deterministic: bool = True) -> tuple[Any, None]:
+        """Return (action, no state) for an observation or a batch of them, in the environment's own units."""
+        return self.policy().predict(observation, deterministic)
+
+    def evaluate(self, *, episodes: int = 10) -> Evaluation:
+        """Run whole episodes of the deterministic policy on fresh environments."""
+        return evaluate(self._source, self.policy().act, episodes=episodes, seed=self.seed, horizon=self._horizon)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the policy to one file; `oal.policy.Policy.load` reads it."""
+        self.policy().save(path)

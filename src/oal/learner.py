@@ -257,23 +257,15 @@ class OAL:
         config = self.config.bc_config
         if self._cloned or config is None:
             return
-        with console.progress("cloning", config.epochs, enabled=progress_bar) as advance:
-            seen = 0
-
-            def show(done: int, total: int, loss: float) -> None:
-                nonlocal seen
-                advance(done - seen, f"loss {loss:.4f}")
-                seen = done
-
-            actor, _ = bc.clone(
-                self.player.state.actor,
-                self.demos,
-                spec=self.spec,
-                config=config,
-                seed=self.seed,
-                activation=self.player.actor.activation,
-                on_epoch=show,
-            )
+        actor, _ = bc.clone(
+            self.player.state.actor,
+            self.demos,
+            spec=self.spec,
+            config=config,
+            seed=self.seed,
+            activation=self.player.actor.activation,
+            progress_bar=progress_bar,
+        )
         self.player.adopt(actor)
         self._cloned = True
 
