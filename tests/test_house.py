@@ -42,9 +42,41 @@ ARROWS = {
     "prior": GROUND | {"costsets", "equations", "game", "kernels", "mdp", "tabular"},
     "demos": GROUND | {"envs"},
     "envs": GROUND | {"demos", "snapshots"},
+    "config": {"errors"},
+    "policy": {"checkpoint", "envs", "errors", "nets"},
+    "costs": {"errors", "nets", "replay"},
+    "learned": GROUND | {"checkpoint", "config", "costs", "envs", "plots"},
+    "offpolicy": GROUND | {"checkpoint", "envs", "nets", "replay"},
+    "onpolicy": GROUND | {"checkpoint", "envs", "nets", "offpolicy", "replay"},
+    "bc": GROUND | {"demos", "envs", "nets", "policy"},
+    "certificate": GROUND | {"demos", "envs", "equations", "stats"},
+    "presets": {"bc", "config", "costs", "errors", "offpolicy", "onpolicy"},
+    # the loop knows the players by their interface; of their settings it knows the presets
+    "learner": GROUND
+    | {
+        "bc",
+        "certificate",
+        "checkpoint",
+        "costs",
+        "demos",
+        "envs",
+        "nets",
+        "offpolicy",
+        "onpolicy",
+        "policy",
+        "presets",
+    }
+    | {"replay"},
+    "callbacks": {"errors", "learner"},
+    "training": GROUND
+    | {"callbacks", "certificate", "config", "demos", "envs", "learned", "learner", "policy", "presets", "runs"},
+    "report": GROUND | {"plots", "runs", "stats"},
 }
 REPORTING = {"stats", "plots", "report"}
-LEARNERS = {"tabular", "prior", "offpolicy", "onpolicy", "bc", "costs", "learner", "expert", "experiment", "figures"}
+LEARNERS = {"tabular", "prior", "offpolicy", "onpolicy", "bc", "costs", "learned", "learner", "training", "expert"} | {
+    "experiment",
+    "figures",
+}
 
 
 def unit(path: Path) -> str:
