@@ -45,7 +45,7 @@ ARROWS = {
     "config": {"errors"},
     "policy": {"checkpoint", "envs", "errors", "nets"},
     "costs": {"errors", "nets", "replay"},
-    "learned": GROUND | {"checkpoint", "config", "costs", "envs", "plots"},
+    "learned": GROUND | {"checkpoint", "config", "costs", "envs", "learner", "plots"},
     "offpolicy": GROUND | {"checkpoint", "envs", "nets", "replay"},
     "onpolicy": GROUND | {"checkpoint", "envs", "nets", "offpolicy", "replay"},
     "bc": GROUND | {"demos", "envs", "nets", "policy"},

@@ -9,27 +9,51 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from oal import demos, envs, mdp, prior, regret, tabular
+    from oal import callbacks, demos, envs, mdp, prior, regret, tabular, training
+    from oal.bc import BC
+    from oal.certificate import certify
     from oal.costsets import CostSet
     from oal.errors import InputError
+    from oal.learned import LearnedCost
+    from oal.learner import GAIL, OAL
     from oal.mdp import FiniteMDP
+    from oal.policy import Policy
     from oal.tabular import TabularOAL
 
-_MODULES = ("demos", "envs", "mdp", "prior", "regret", "tabular")
-_NAMES = {"CostSet": "costsets", "FiniteMDP": "mdp", "InputError": "errors", "TabularOAL": "tabular"}
+_MODULES = ("callbacks", "demos", "envs", "mdp", "prior", "regret", "tabular", "training")
+_NAMES = {
+    "BC": "bc",
+    "GAIL": "learner",
+    "OAL": "learner",
+    "CostSet": "costsets",
+    "FiniteMDP": "mdp",
+    "InputError": "errors",
+    "LearnedCost": "learned",
+    "Policy": "policy",
+    "TabularOAL": "tabular",
+    "certify": "certificate",
+}
 
 __all__ = [
+    "BC",
+    "GAIL",
+    "OAL",
     "CostSet",
     "FiniteMDP",
     "InputError",
+    "LearnedCost",
+    "Policy",
     "TabularOAL",
     "__version__",
+    "callbacks",
+    "certify",
     "demos",
     "envs",
     "mdp",
     "prior",
     "regret",
     "tabular",
+    "training",
 ]
 
 
