@@ -32,6 +32,7 @@ ARROWS = {
     "plots": GROUND | {"stats"},
     "checkpoint": GROUND,
     "runs": {"errors", "files"},
+    "report": GROUND | {"plots", "runs"},
     "snapshots": {"errors"},
     "equations_doc": GROUND | {"equations"},
     "mdp": {"errors", "kernels"},

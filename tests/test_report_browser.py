@@ -78,7 +78,10 @@ def test_pointing_at_a_chart_shows_its_values(chromium, page):
     for name in ("gail", "linear", "neural"):
         assert any(re.fullmatch(name + r": [\d,]+ \[[\d,]+, [\d,]+\]", line) for line in shown), shown
     assert "expert: 4,200" in shown
-    assert chromium.evaluate("document.querySelector('#curves .tip').offsetWidth") > 50
+    tip = chromium.evaluate("document.querySelector('#curves .tip').getBoundingClientRect().toJSON()")
+    assert tip["width"] > 50
+    assert place["left"] <= tip["left"] < tip["right"] <= place["right"]
+    assert place["top"] <= tip["top"] < tip["bottom"] <= place["bottom"]
     chromium.point(1, 1)
     assert chromium.evaluate("document.querySelector('#curves .tip').hidden")
     assert chromium.complaints() == []

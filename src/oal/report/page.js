@@ -42,10 +42,11 @@ for (const svg of document.querySelectorAll("svg.lines")) {
     }
     for (const rule of chart.rules) row(`${rule.label}: ${number(rule.y)}`, rule.style);
     tip.hidden = false;
+    const frame = svg.parentElement.getBoundingClientRect();
     const middle = place / scale;
     const start = middle > box.width / 2 ? middle - tip.offsetWidth - 10 : middle + 10;
-    tip.style.left = `${svg.offsetLeft + Math.max(0, Math.min(start, box.width - tip.offsetWidth))}px`;
-    tip.style.top = `${svg.offsetTop + 12}px`;
+    tip.style.left = `${box.left - frame.left + Math.max(0, Math.min(start, box.width - tip.offsetWidth))}px`;
+    tip.style.top = `${box.top - frame.top + 12}px`;
   };
   const hide = () => {
     tip.hidden = true;

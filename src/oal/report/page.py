@@ -303,11 +303,7 @@ def _aggregates(report: Report) -> Html:
         said = f"Left out, since an algorithm has no normalised returns there: {', '.join(left_out)}."
         parts.append(tag("p", said))
     parts += [_aggregate_table(report), Html(charts.legend(report.algorithms)), _aggregate_curves(report)]
-    # The final behaviour is nearly the final evaluation: it is drawn only in place of it.
-    drawn = [each for each in report.aggregates if each.measure != FINAL_BEHAVIOUR]
-    if all(each.measure == AREA for each in drawn):
-        drawn = report.aggregates
-    return joined([*parts, *(_aggregate(report, each) for each in drawn)])
+    return joined([*parts, *(_aggregate(report, each) for each in summary.worth_drawing(report.aggregates))])
 
 
 def _aggregate_table(report: Report) -> Html:
@@ -324,7 +320,7 @@ def _aggregate(report: Report, each: Aggregate) -> Html:
     """Draw one measure: two estimates, the performance profile, and who beats whom."""
     places = {name: place for place, name in enumerate(report.algorithms)}
     pictures = []
-    for estimator, x_label in (("inter-quartile mean", "normalised return"), ("optimality gap", "lower is better")):
+    for estimator, x_label in summary.DRAWN_ESTIMATORS.items():
         rows = [(name, place, each.estimates[name][estimator]) for name, place in places.items()]
         chart = charts.interval_chart(f"{each.measure}: {estimator}", rows, x_label=x_label)
         pictures.append(figure(_capital(estimator), Html(chart)))

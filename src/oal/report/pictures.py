@@ -9,7 +9,7 @@ from oal import plots
 from oal.report import curves
 from oal.report.groups import Group, algorithms, tasks
 from oal.report.results import Kind
-from oal.report.summary import Aggregate
+from oal.report.summary import DRAWN_ESTIMATORS, Aggregate, worth_drawing
 
 Y_LABELS: dict[Kind, str] = {"behaviour": "return while learning", "evaluation": "evaluation return"}
 
@@ -20,7 +20,7 @@ def draw(stem: Path, groups: Sequence[Group], aggregates: Sequence[Aggregate]) -
     for kind in Y_LABELS:
         if any(run.has(kind) for group in groups for run in group.runs):
             made.append(_curves(stem.with_name(f"{stem.name}-{kind}"), groups, kind))
-    for each in aggregates:
+    for each in worth_drawing(aggregates):
         name = each.measure.replace("'", "").replace(" ", "-")
         made.append(_aggregate(stem.with_name(f"{stem.name}-{name}"), each))
     return made
@@ -58,15 +58,14 @@ def _curves(path: Path, groups: Sequence[Group], kind: Kind) -> Path:
 
 def _aggregate(path: Path, each: Aggregate) -> Path:
     names = list(each.estimates)
-    estimators = list(next(iter(each.estimates.values())))
-    with plots.picture(path, columns=len(estimators) + 1, width=3.4, height=0.4 * len(names) + 2.2) as axes:
-        for one, estimator in zip(axes, estimators, strict=False):
+    with plots.picture(path, columns=len(DRAWN_ESTIMATORS) + 1, width=3.4, height=0.4 * len(names) + 2.2) as axes:
+        for one, (estimator, label) in zip(axes, DRAWN_ESTIMATORS.items(), strict=False):
             for row, name in enumerate(names):
                 value, low, high = each.estimates[name][estimator]
                 colour = _style(names, name)["color"]
                 one.barh(row, high - low, left=low, color=colour, alpha=0.5, height=0.6)
                 one.plot([value, value], [row - 0.4, row + 0.4], color=colour, lw=2)
-            one.set(title=estimator)
+            one.set(title=estimator, xlabel=label)
             one.set_yticks(range(len(names)), names if one is axes[0] else [""] * len(names))
             one.invert_yaxis()
         for name in names:

@@ -155,9 +155,13 @@ def _find(paths: Iterable[str | os.PathLike[str]], results: Results) -> list[Run
 def read(paths: Iterable[str | os.PathLike[str]]) -> Results:
     """Read all runs below the paths. What cannot be read, failed or has no records is listed with its reason."""
     results = Results()
+    folders = _find(paths, results)
+    if not folders:
+        looked = "; ".join(f"{each.name}: {each.reason}" for each in results.failures)
+        raise InputError(f"no runs to report: name run folders, or folders above them ({looked or 'none was named'})")
     experts = 0
     seen: dict[str, str] = {}
-    for folder in _find(paths, results):
+    for folder in folders:
         try:
             if folder.kind == "expert":
                 experts += 1
@@ -177,9 +181,7 @@ def read(paths: Iterable[str | os.PathLike[str]]) -> Results:
             if run.unfinished:
                 results.failures.append(Failure(run.name, run.status, f"{progress(run)} so far"))
     if experts:
-        results.notices.append(f"{experts} training runs of experts are left out.")
-    if not results.runs and not results.failures:
-        raise InputError("no runs to report: name run folders, or folders above them")
+        results.notices.append(f"Training runs of experts are left out: {experts}.")
     return results
 
 

@@ -127,6 +127,16 @@ def aggregate(groups: Sequence[Group], measure: str) -> Aggregate | None:
     )
 
 
+# Of the four estimates, the two that say most about few runs are drawn.
+DRAWN_ESTIMATORS = {"inter-quartile mean": "normalised return", "optimality gap": "lower is better"}
+
+
+def worth_drawing(aggregates: Sequence[Aggregate]) -> list[Aggregate]:
+    """Leave out the final behaviour, which is nearly the final evaluation, unless there is no evaluation."""
+    evaluated = any(each.measure == FINAL_EVALUATION for each in aggregates)
+    return [each for each in aggregates if each.measure != FINAL_BEHAVIOUR or not evaluated]
+
+
 # As files ------------------------------------------------------------------------------------------------------------
 
 COLUMNS: tuple[str, ...] = ("task", "algorithm", "quantity", "scale", "estimator", "seeds", "value", "low", "high")
