@@ -137,7 +137,8 @@ class ActionCodec:
         This runs once per environment step: each operation is a percent of a fast simulator's step.
         """
         if self._is_discrete:
-            return [int(index) + self.spec.action_start for index in encoded.argmax(axis=1)]
+            start = self.spec.action_start
+            return [index + start for index in encoded.argmax(axis=1).tolist()]
         scaled = encoded if self._is_unit else encoded * self._half
         if not self._is_centred:
             scaled += self._centre
