@@ -82,7 +82,7 @@ def test_linear_gaps_are_the_norms_of_the_difference_of_feature_expectations(rng
     assert found.linear_l2.value == pytest.approx(np.linalg.norm(gap), rel=1e-5)
     assert found.linear_simplex.value == pytest.approx(np.abs(gap).max(), rel=1e-5)
     np.testing.assert_allclose(list(found.worst_l2.values()), gap / np.linalg.norm(gap), atol=1e-5)
-    names = [*(f"observation {i}" for i in range(3)), "action 0", "action 1", "absorbing"]
+    names = ["obs[0]", "obs[1]", "obs[2]", "action[0]", "action[1]", "absorbing"]
     assert list(found.worst_l2) == names
     worst = int(np.abs(gap).argmax())
     assert found.worst_simplex == f"{'+' if gap[worst] > 0 else '-'} {names[worst]}"
@@ -229,7 +229,7 @@ def test_a_larger_shift_is_a_larger_gap_and_is_seen(rng) -> None:
         assert measure.p_value <= 0.05
         assert "farther" in measure.verdict or measure.verdict.startswith("told apart")
         assert measure.low > measure.scale
-    assert found[1].worst_simplex == "+ observation 0"
+    assert found[1].worst_simplex == "+ obs[0]"
 
 
 def test_the_classifier_sees_what_linear_costs_cannot(rng) -> None:
@@ -264,7 +264,7 @@ def test_discrete_actions_are_compared_by_how_often_they_are_taken(rng) -> None:
         ]
 
     found = certify(press(8, [0.1, 0.1, 0.8]), press(8, [0.4, 0.4, 0.2]), spec=DISCRETE)
-    assert found.worst_simplex == "+ action 2"
+    assert found.worst_simplex == "+ action[2]"
     never = certify(press(4, [0.5, 0.25, 0.25]), press(4, [0.0, 0.5, 0.5]), spec=DISCRETE)
     assert Features(press(4, [0.0, 0.5, 0.5]), DISCRETE).std[2] == 1.0, (
         "an action the expert never takes keeps its unit"
@@ -373,6 +373,8 @@ def test_returns_are_normalised_by_random_and_expert(rng) -> None:
     assert found.returns.learner.high == pytest.approx(mine.mean() + half)
     assert found.returns.normalised.half_width == pytest.approx(half / (theirs + 10.0))
     assert found.lengths.learner.mean == 40.0
+    named = certify(learner, held_out, spec=SPEC, names=["x", "y", "z", "left", "right"])
+    assert list(named.worst_l2) == ["x", "y", "z", "left", "right", "absorbing"]
     silent = [replace(t, rewards=None) for t in learner]
     assert certify(silent, held_out, spec=SPEC).returns is None
     assert "outside" in found.returns.verdict
@@ -410,6 +412,8 @@ def test_bad_input_is_refused_with_a_fix(rng) -> None:
         certify(good, good, spec=SPEC, confidence=1.0)
     with pytest.raises(InputError, match="resamples"):
         certify(good, good, spec=SPEC, resamples=5)
+    with pytest.raises(InputError, match="2 names are given for 3 observations and 2 actions"):
+        certify(good, good, spec=SPEC, names=["x", "y"])
     short = episodes(rng, 2, length=10, terminated=True)
     with pytest.raises(InputError, match="say the cost of the absorbing state"):
         certify(short, good, spec=SPEC, cost=lambda o, a: o[:, 0])

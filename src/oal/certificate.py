@@ -73,17 +73,20 @@ class Features:
     A feature in which the expert never varies keeps its own unit.
     """
 
-    def __init__(self, expert: Sequence[Trajectory], spec: EnvSpec) -> None:
+    def __init__(self, expert: Sequence[Trajectory], spec: EnvSpec, *, names: Sequence[str] | None = None) -> None:
+        if names is None:
+            names = [f"obs[{i}]" for i in range(spec.observation_size)]
+            names += [f"action[{i}]" for i in range(spec.action_size)]
+        if len(names) != spec.observation_size + spec.action_size:
+            raise InputError(
+                f"{len(names)} names are given for {spec.observation_size} observations and {spec.action_size} actions"
+            )
+        self.names = (*names, "absorbing")
         steps = np.concatenate([np.concatenate(encoded_pairs(episode, spec), axis=1) for episode in expert])
         self.spec = spec
         self.mean: Array = steps.mean(axis=0, dtype=np.float64)
         std = steps.std(axis=0, dtype=np.float64)
         self.std: Array = np.where(std > 1e-6 * np.maximum(1.0, np.abs(self.mean)), std, 1.0)
-        self.names = (
-            *(f"observation {i}" for i in range(spec.observation_size)),
-            *(f"action {i}" for i in range(spec.action_size)),
-            "absorbing",
-        )
 
     def standardised(self, observations: np.ndarray, actions: np.ndarray) -> Array:
         """Pairs -> features [n, O + A], without the absorbing coordinate."""
@@ -254,6 +257,7 @@ def certify(
     cost: Cost | None = None,
     absorbing_cost: float | None = None,
     random_return: float | None = None,
+    names: Sequence[str] | None = None,
     confidence: float = 0.95,
     resamples: int = 1_000,
     seed: int = 0,
@@ -264,8 +268,8 @@ def certify(
     expert's own episodes differ. Against them as `held_out` a learner looks closer than it is. Rollouts need reset
     seeds of their own: those of the demonstrations would give both sides the same beginnings.
 
-    `cost` is a learned cost, `absorbing_cost` what it asks for each step after a termination. Everything is
-    deterministic from `seed`.
+    `cost` is a learned cost, `absorbing_cost` what it asks for each step after a termination. `names` are those of the
+    observation's and the encoded action's coordinates. Everything is deterministic from `seed`.
     """
     rollouts, held_out, training = list(rollouts), list(held_out), list(training)
     for name, episodes in (("rollouts", rollouts), ("held-out demonstrations", held_out)):
@@ -284,7 +288,7 @@ def certify(
 
     draw = seeding.generator(seed, "certificate-episodes")
     rollouts, held_out, training = (_at_most(episodes, draw) for episodes in (rollouts, held_out, training))
-    features = Features([*held_out, *training], spec)
+    features = Features([*held_out, *training], spec, names=names)
     n, m = len(rollouts), len(held_out)
     episodes = [_episode(t, features, cost, absorbing_cost) for t in (*rollouts, *held_out, *training)]
     sets = _Sets(episodes, np.arange(n), np.arange(n, n + m), np.arange(n, len(episodes)))
