@@ -341,9 +341,8 @@ class CostPlayer:
             dual = jnp.zeros(2 * size if config.geometry == "simplex" else size)
             view = view._replace(params=_weights(config, dual))
         else:
-            params = nets.init_mlp(draw_key, (self.input_size, *config.hidden, 1))
-            # the last layer starts near 0: a cost nobody has learned yet should not order the policy about
-            params = (*params[:-1], jax.tree.map(lambda leaf: 0.01 * leaf, params[-1]))
+            # a cost nobody has learned yet should not order the policy about
+            params = nets.quiet(nets.init_mlp(draw_key, (self.input_size, *config.hidden, 1)))
             view = view._replace(params=params)
             optimiser = optax.adam(config.learning_rate).init(params)
         return CostState(view, dual, moments, optimiser, jax.random.key_data(key))

@@ -257,10 +257,13 @@ class MDPOConfig:
     """Updates of value and critics before the policy first moves: a cloned policy is evaluated before it is left."""
     cloning_weight: float = 0.0
     """Weight of the distance to the expert's action, at the expert's transitions in the batch."""
+    anchor_weight: float = 0.0
+    """Weight of the divergence from the policy that learning started with, in every state of the batch."""
     layer_norm: bool = False
 
     def __post_init__(self) -> None:
         check_rates(self)
+        at_least("anchor_weight", self.anchor_weight, 0.0)
         at_least("kl_weight", self.kl_weight, 0.0)
         at_least("cloning_weight", self.cloning_weight, 0.0)
         at_least("entropy_weight", self.entropy_weight, 0.0)
@@ -283,6 +286,8 @@ class MDPOState(NamedTuple):
     target_value: MLP
     old_actor: MLP
     old_critic: MLP | None
+    anchor: MLP | None
+    """The actor that learning started with, if the policy is held near it."""
     optimiser: optax.OptState
     updates: jax.Array
     key: jax.Array
@@ -297,11 +302,12 @@ def init_mdpo(seed: int, shapes: Shapes, config: MDPOConfig) -> MDPOState:
     actor_key, first_key, second_key, value_key, key = jax.random.split(jax.random.key(seed), 5)
     networks = MDPONetworks(
         actor=nets.init_actor(actor_key, *shapes, config.hidden),
+        # critics that know nothing yet must not have a slope for the policy to follow
         critics=(
-            nets.init_critic(first_key, *shapes, config.hidden),
-            nets.init_critic(second_key, *shapes, config.hidden),
+            nets.quiet(nets.init_critic(first_key, *shapes, config.hidden)),
+            nets.quiet(nets.init_critic(second_key, *shapes, config.hidden)),
         ),
-        value=nets.init_mlp(value_key, (shapes.observation_size, *config.hidden, 1)),
+        value=nets.quiet(nets.init_mlp(value_key, (shapes.observation_size, *config.hidden, 1))),
     )
     # copies: a donated state must not hold one array twice
     copy = partial(jax.tree.map, jnp.copy)
@@ -310,6 +316,7 @@ def init_mdpo(seed: int, shapes: Shapes, config: MDPOConfig) -> MDPOState:
         target_value=copy(networks.value),
         old_actor=copy(networks.actor),
         old_critic=copy(networks.critics[0]) if config.frozen_critic else None,
+        anchor=copy(networks.actor) if config.anchor_weight > 0.0 else None,
         optimiser=optax.adam(config.learning_rate).init(networks),
         updates=jnp.int32(0),
         key=jax.random.key_data(key),
@@ -368,6 +375,14 @@ def policy_terms(
     return PolicyTerms(divergence, entropy, followed, worst, distance)
 
 
+def divergence(actor: MLP, other: MLP, observation: jax.Array, *, kind: ActionKind) -> jax.Array:
+    """KL(π, π_other) [B], exact."""
+    if kind == "continuous":
+        return nets.gaussian_divergence(nets.gaussian(actor, observation), nets.gaussian(other, observation))
+    log_probs = nets.log_policy(actor, observation)
+    return jnp.sum(jnp.exp(log_probs) * (log_probs - nets.log_policy(other, observation)), axis=-1)
+
+
 def mdpo_update(
     state: MDPOState,
     batch: Batch,
@@ -403,6 +418,8 @@ def mdpo_update(
         )
         loss = config.kl_weight * terms.divergence - config.entropy_weight * terms.entropy + terms.followed
         loss = jnp.mean(loss)
+        if state.anchor is not None:
+            loss += config.anchor_weight * jnp.mean(divergence(actor, state.anchor, batch.observation, kind=kind))
         if expert_rows and config.cloning_weight > 0.0:
             loss += config.cloning_weight * jnp.mean(terms.distance[-expert_rows:])
         return loss, terms
@@ -433,9 +450,8 @@ def mdpo_update(
     step, optimiser = optax.adam(config.learning_rate).update(gradient, state.optimiser)
     networks: Any = optax.apply_updates(networks, step)
     target_value: Any = optax.incremental_update(networks.value, state.target_value, config.target_rate)
-    new = MDPOState(
-        networks, target_value, old_actor, old_critic, optimiser, state.updates + 1, jax.random.key_data(key)
-    )
+    updates, key = state.updates + 1, jax.random.key_data(key)
+    new = MDPOState(networks, target_value, old_actor, old_critic, state.anchor, optimiser, updates, key)
     metrics = {
         "critic_loss": critic_value,
         "value_loss": value_value,
@@ -521,6 +537,11 @@ class ReplayConfig:
     def __post_init__(self) -> None:
         at_least("capacity", self.capacity, 1)
         at_least("warmup_steps", self.warmup_steps, 0)
+        if self.warmup_steps > self.capacity:
+            raise InputError(
+                f"warmup_steps is {self.warmup_steps}, but the replay holds {self.capacity} steps: nothing would ever "
+                "be learned; lower it or raise capacity"
+            )
         at_least("block", self.block, 1)
         if round(self.block * self.updates_per_step) < 1:
             raise InputError(
@@ -611,7 +632,8 @@ class OffPolicy:
         copy = partial(jax.tree.map, lambda leaf: jnp.array(leaf, copy=True))
         if isinstance(self.state, MDPOState):
             networks = self.state.networks._replace(actor=copy(actor))
-            self.state = self.state._replace(networks=networks, old_actor=copy(actor))
+            anchor = None if self.state.anchor is None else copy(actor)
+            self.state = self.state._replace(networks=networks, old_actor=copy(actor), anchor=anchor)
         else:
             self.state = self.state._replace(actor=copy(actor))
         self.uniform_warmup = False
