@@ -1,23 +1,23 @@
-"""Benchmarks of the deep part: the stepping layer against raw Gymnasium, soft actor-critic against its peers.
+"""Benchmarks of the deep part: stepping, updates against the matmul ceiling, learners against their peers, memory.
 
-Every function returns plain dicts. What is compared runs in turn, in one run, repeated; ratios come with their spread.
+Every part returns plain dicts. What is compared runs in turn, in one run, repeated; ratios come with their spread.
 """
 
-import itertools
-import json
-import os
-import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import ROOT, install, ratios, spread
+from common import ROOT, WorkerError, against, install, ratios, spread, work
 
-# torch first and pinned: the others would otherwise choose a build of their own
-PEER_PACKAGES = (("torch==2.13.0",), ("stable-baselines3==2.9.0", "sbx-rl==0.28.0", "gymnasium[mujoco]"))
+THREADS = 2
+DEMONSTRATIONS = 10
+OURS = Path(sys.executable)
+UPDATE_AIMS = {1: 0.8, 2: 0.7}
+REPLAY_BYTES = 4e9
+"""What a replay of a million Humanoid-v5 transitions may take."""
 
 
 def _timed_raw(env_id: str, steps: int, actions: np.ndarray) -> float:
@@ -52,11 +52,10 @@ def _timed_oal(env_id: str, steps: int, encoded: np.ndarray) -> float:
     return rate
 
 
-def stepping_share(
-    env_ids: Sequence[str] = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "InvertedPendulum-v5"),
+def stepping(
     *,
-    steps: int = 10_000,
-    repeats: int = 5,
+    quick: bool = False,
+    env_ids: Sequence[str] = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "InvertedPendulum-v5"),
 ) -> list[dict[str, Any]]:
     """Measure the stepping layer's environment steps per second as a share of raw Gymnasium's (aim: 0.8).
 
@@ -64,7 +63,8 @@ def stepping_share(
     """
     from oal.envs import ActionCodec, describe, make, uniform_actions
 
-    results = []
+    steps, repeats = (3_000, 2) if quick else (10_000, 5)
+    entries = []
     for env_id in env_ids:
         spec = describe(make(env_id))
         encoded = uniform_actions(spec, 256, np.random.default_rng(0))
@@ -73,7 +73,7 @@ def stepping_share(
         for _ in range(repeats):
             raw.append(_timed_raw(env_id, steps, actions))
             ours.append(_timed_oal(env_id, steps, encoded))
-        results.append(
+        entries.append(
             {
                 "name": f"stepping {env_id}",
                 "unit": "environment steps/s",
@@ -84,126 +84,219 @@ def stepping_share(
                 "repeats": repeats,
             }
         )
-    return results
+    return entries
 
 
-def _worker(python: Path, library: str, *, steps: int, skip: int, threads: int, env_id: str) -> float:
-    variables = {name: str(threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-    command = [
-        *(str(python), str(Path(__file__).with_name("sac_worker.py")), "--library", library, "--env", env_id),
-        *("--steps", str(steps), "--skip", str(skip), "--threads", str(threads)),
-    ]
-    result = subprocess.run(
-        command, env={**os.environ, **variables}, cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    if result.returncode != 0:
-        raise RuntimeError(f"{library} failed: {result.stderr[-2000:]}")
-    return float(json.loads(result.stdout.strip().splitlines()[-1])["steps_per_second"])
+def update(*, quick: bool = False) -> list[dict[str, Any]]:
+    """Measure one update of SAC and of MDPO (OAL-neural's, costs computed inside) as shares of the matmul ceiling.
+
+    Each number of threads has a process of its own, which measures the ceiling too.
+    """
+    repeats = 3 if quick else 9
+    entries = []
+    for threads, aim in UPDATE_AIMS.items():
+        result = work(OURS, "update_worker.py", threads=threads, repeats=repeats)
+        for name, values in result["updates"].items():
+            entries.append(
+                {
+                    "name": f"{name} update, 256-256, batch 256, {threads} thread{'s' * (threads > 1)}: share of the "
+                    "f32 matmul ceiling",
+                    "unit": "ms (ceiling: GFLOP/s)",
+                    "threads": threads,
+                    "oal": spread(values["milliseconds"]),
+                    "ceiling": spread(values["ceiling"]),
+                    "gigaflop": values["gigaflop"],
+                    "ratio": spread(values["share"]),
+                    "aim": aim,
+                    "repeats": repeats,
+                    "peak_memory_megabytes": {"oal": round(result["peak_memory_megabytes"])},
+                }
+            )
+    return entries
 
 
-def sac_against_peers(
-    *, env_id: str = "HalfCheetah-v5", steps: int = 4_000, skip: int = 1_500, repeats: int = 3, threads: int = 2
+Worker = Callable[[], dict[str, Any]]
+
+
+def in_turn(workers: Mapping[str, Worker], repeats: int) -> tuple[dict[str, dict[str, list[float]]], dict[str, str]]:
+    """Run workers in turn, `repeats` times; return what each measured, and why a peer was skipped.
+
+    A peer that fails is left out from then on; a failure of oal's own worker is an error.
+    """
+    measured: dict[str, dict[str, list[float]]] = {name: {"rate": [], "memory": []} for name in workers}
+    skipped: dict[str, str] = {}
+    for _ in range(repeats):
+        for name, worker in workers.items():
+            if name in skipped:
+                continue
+            try:
+                result = worker()
+            except WorkerError as error:
+                if name == "oal":
+                    raise
+                skipped[name] = str(error)
+                continue
+            measured[name]["rate"].append(result["steps_per_second"])
+            measured[name]["memory"].append(result["peak_memory_megabytes"])
+    return measured, skipped
+
+
+def compared(
+    workers: Mapping[str, Worker], peers: Mapping[str, Mapping[str, Any]], repeats: int
 ) -> list[dict[str, Any]]:
-    """Measure SAC's environment steps per second at one update per step against sbx and Stable-Baselines3.
-
-    256-256, batch 256, the same threads for all. What differs: oal does its updates in blocks of 50 after 50 steps.
-    """
-    peers_python = install("sb3", PEER_PACKAGES)
-    pythons = {"oal": Path(sys.executable), "sbx": peers_python, "sb3": peers_python}
-    rates: dict[str, list[float]] = {library: [] for library in pythons}
-    for _ in range(repeats):
-        for library, python in pythons.items():
-            rates[library].append(_worker(python, library, steps=steps, skip=skip, threads=threads, env_id=env_id))
+    """Compare oal's worker with each peer's: `peers` holds what an entry says of the comparison."""
+    measured, skipped = in_turn(workers, repeats)
     return [
-        {
+        {"name": about["name"], "skipped": skipped[peer]}
+        if peer in skipped
+        else against(
+            {name: measured[name]["rate"] for name in ("oal", peer)},
+            {name: measured[name]["memory"] for name in ("oal", peer)},
+            peer,
+            **about,
+        )
+        for peer, about in peers.items()
+    ]
+
+
+def _peer(name: str, script: str, **options: Any) -> Worker:
+    """Return the worker of a peer, installed when it is first run."""
+    return lambda: work(install(name), script, **options)
+
+
+def sac(*, quick: bool = False, env_id: str = "HalfCheetah-v5") -> list[dict[str, Any]]:
+    """Measure SAC's environment steps per second at one update per step against sbx, Stable-Baselines3 and tianshou.
+
+    256-256, batch 256, the same threads for all.
+    """
+    timed: dict[str, Any] = {
+        "env": env_id,
+        "threads": THREADS,
+        "steps": 1_400 if quick else 3_500,
+        "skip": 700 if quick else 1_000,
+    }
+    workers: dict[str, Worker] = {
+        "oal": lambda: work(OURS, "sac_worker.py", library="oal", **timed),
+        "sbx": _peer("sb3", "sac_worker.py", library="sbx", **timed),
+        "sb3": _peer("sb3", "sac_worker.py", library="sb3", **timed),
+        "tianshou": _peer("tianshou", "sac_worker.py", library="tianshou", **timed),
+    }
+    names = {"sbx": "sbx", "sb3": "Stable-Baselines3", "tianshou": "tianshou"}
+    peers = {
+        peer: {
             "name": f"SAC {env_id}, one update per step, against {name}",
-            "unit": "environment steps/s",
-            "threads": threads,
-            "oal": spread(rates["oal"]),
-            peer: spread(rates[peer]),
-            "ratio": ratios(rates["oal"], rates[peer]),
-            "aim": aim,
-            "repeats": repeats,
+            "threads": THREADS,
+            "aim": 1.5,
+            "differs": "oal does 50 updates after every 50 steps, while the next 50 are simulated",
         }
-        for peer, name, aim in (("sbx", "sbx", 1.5), ("sb3", "Stable-Baselines3", 1.5))
-    ]
+        for peer, name in names.items()
+    }
+    return compared(workers, peers, 1 if quick else 3)
 
 
-def update_block(*, updates: int = 50, repeats: int = 5) -> list[dict[str, Any]]:
-    """Measure one SAC update and its share of the f32 matmul ceiling, both in this process with its threads."""
-    import jax
+def exported_demos(env_id: str, trajectories: int = DEMONSTRATIONS) -> Path:
+    """Write the shipped demonstrations in imitation's format, for both sides to read; return the file."""
+    from oal import demos
 
-    from oal.offpolicy import SACConfig, Shapes, compile_sac, init_sac
+    path = ROOT / ".bench" / "demos" / f"{env_id}-{trajectories}.npz"
+    demos.save(demos.load(env_id)[:trajectories], path, format="imitation")
+    return path
 
-    shapes, config = Shapes("continuous", 17, 6), SACConfig()
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(updates, config.batch_size, 2 * 17 + 6 + 2)).astype(np.float32)
-    state, block = init_sac(0, shapes, config), compile_sac(shapes, config)
-    state, _ = jax.block_until_ready(block(state, rows, None))
-    seconds, ceilings = [], []
-    for _ in range(repeats):
-        ceilings.append(_matmul_ceiling())
-        start = time.perf_counter()
-        state, _ = jax.block_until_ready(block(state, rows, None))
-        seconds.append((time.perf_counter() - start) / updates)
-    work = sac_flops(17, 6, config.hidden, config.batch_size)
-    return [
-        {
-            "name": "SAC update, 256-256, batch 256",
-            "unit": "ms",
-            "oal": spread([1e3 * value for value in seconds]),
-            "gigaflop": work / 1e9,
-            "matmul_ceiling_gigaflops": spread([value / 1e9 for value in ceilings]),
-            "ratio": spread([work / value / ceiling for value, ceiling in zip(seconds, ceilings, strict=True)]),
-            "aim": 0.7,
-            "repeats": repeats,
+
+def gail(*, quick: bool = False, env_id: str = "HalfCheetah-v5") -> list[dict[str, Any]]:
+    """Measure OAL-neural with off-policy MDPO at one update per step against `imitation`'s GAIL + SAC and sbx's SAC."""
+    timed: dict[str, Any] = {
+        "env": env_id,
+        "threads": THREADS,
+        "steps": 1_400 if quick else 3_500,
+        "skip": 700 if quick else 1_000,
+    }
+    learning = {"player": "off", "demos": exported_demos(env_id), **timed}
+    workers: dict[str, Worker] = {
+        "oal": lambda: work(OURS, "imitation_worker.py", library="oal", **learning),
+        "imitation": _peer("imitation", "imitation_worker.py", library="imitation", **learning),
+        "sbx": _peer("sb3", "sac_worker.py", library="sbx", **timed),
+    }
+    name = f"OAL-neural with MDPO, {env_id}, one update per step, against"
+    peers = {
+        "imitation": {
+            "name": f"{name} imitation's GAIL + SAC",
+            "threads": THREADS,
+            "aim": 2.0,
+            "differs": "oal: MDPO with layer norm, costs computed when sampled, a Lipschitz penalty, blocks of 50 "
+            "steps; imitation: SAC, rewards as they were when collected, no penalty, environment version v4. Both: "
+            "256-256, batch 256, cost network 100-100, 10 minibatches of 100 + 100 pairs every 100 steps",
+        },
+        "sbx": {
+            "name": f"{name} sbx's SAC",
+            "threads": THREADS,
+            "aim": 1.5,
+            "differs": "sbx learns no cost: it has the environment's own reward",
+        },
+    }
+    return compared(workers, peers, 1 if quick else 3)
+
+
+def onpolicy(*, quick: bool = False, env_id: str = "HalfCheetah-v5") -> list[dict[str, Any]]:
+    """Measure OAL-neural with TRPO against `imitation`'s GAIL + PPO, both with 8 environments in one process."""
+    learning: dict[str, Any] = {
+        "env": env_id,
+        "player": "on",
+        "demos": exported_demos(env_id),
+        "threads": THREADS,
+        "steps": 12_000 if quick else 60_000,
+        "skip": 4_096,
+    }
+    workers: dict[str, Worker] = {
+        "oal": lambda: work(OURS, "imitation_worker.py", library="oal", **learning),
+        "imitation": _peer("imitation", "imitation_worker.py", library="imitation", **learning),
+    }
+    peers = {
+        "imitation": {
+            "name": f"OAL-neural with TRPO, {env_id}, 8 environments, against imitation's GAIL + PPO",
+            "threads": THREADS,
+            "aim": 2.0,
+            "differs": "oal: TRPO (conjugate gradients and line search on the whole batch), the value function alone "
+            "fitted by minibatches, a Lipschitz penalty; imitation: PPO, policy and value by minibatches, no penalty, "
+            "environment version v4. Both: 64-64, 2,048 steps per update, 10 epochs of minibatches of 128, cost "
+            "network 100-100, 10 minibatches of 100 + 100 pairs per update",
+        },
+    }
+    return compared(workers, peers, 1 if quick else 3)
+
+
+def memory(*, quick: bool = False, env_id: str = "Humanoid-v5") -> list[dict[str, Any]]:
+    """Measure a full replay memory of Humanoid-v5 against 4 GB per million, and what saving and loading add to it."""
+    transitions = 100_000 if quick else 1_000_000
+    result = work(OURS, "memory_worker.py", threads=1, env=env_id, transitions=transitions)
+    held = result["resident_megabytes"]
+    room = REPLAY_BYTES / 2**20 * transitions / 1_000_000
+
+    def entry(name: str, megabytes: float, whole: float, **about: Any) -> dict[str, Any]:
+        return {
+            "name": f"{name}, {transitions:,} transitions of {env_id}",
+            "unit": "MB",
+            "oal": spread([megabytes]),
+            "ratio": spread([megabytes / whole]),
+            "smaller_is_better": True,
+            "repeats": 1,
+            "replay_bytes": result["replay_bytes"],
+            "checkpoint_bytes": result["checkpoint_bytes"],
+            "peak_memory_megabytes": {"oal": round(result["peak_memory_megabytes"])},
+            **about,
         }
-    ]
 
-
-def sac_flops(observation_size: int, action_size: int, hidden: Sequence[int], batch_size: int) -> float:
-    """Floating-point operations of the matrix products of one SAC update.
-
-    A pass forward costs one product per layer; gradients of the weights cost as much again, and gradients of a
-    layer's input as much again wherever that input depends on what is differentiated.
-    """
-
-    def products(sizes: Sequence[int]) -> list[float]:
-        return [2.0 * batch_size * a * b for a, b in itertools.pairwise(sizes)]
-
-    actor = products([observation_size, *hidden, 2 * action_size])
-    critic = products([observation_size + action_size, *hidden, 1])
-    forward_actor, forward_critic = sum(actor), sum(critic)
-    next_value = forward_actor + 2 * forward_critic
-    critics = 2 * (2 * forward_critic + sum(critic[1:]))
-    policy = 2 * forward_actor + sum(actor[1:]) + 2 * (2 * forward_critic)
-    return next_value + critics + policy
-
-
-def _matmul_ceiling(size: int = 1024, products: int = 4) -> float:
-    """Return floating-point operations per second of large f32 products in JAX."""
-    import jax
-    import jax.numpy as jnp
-
-    a = jnp.ones((size, size), jnp.float32)
-
-    @jax.jit
-    def chain(x: jax.Array) -> jax.Array:
-        for _ in range(products):
-            x = x @ a * (1.0 / size)
-        return x
-
-    jax.block_until_ready(chain(a))
-    start = time.perf_counter()
-    jax.block_until_ready(chain(a))
-    return 2.0 * products * size**3 / (time.perf_counter() - start)
-
-
-def run(*, quick: bool = False) -> list[dict[str, Any]]:
-    """Run all deep benchmarks; `quick` takes fewer and shorter repetitions."""
-    repeats = 2 if quick else 5
     return [
-        *stepping_share(steps=3_000 if quick else 10_000, repeats=repeats),
-        *update_block(repeats=repeats),
-        *sac_against_peers(steps=2_000 if quick else 3_500, skip=800 if quick else 1_000, repeats=1 if quick else 3),
+        entry("replay memory as a share of 4 GB per million", held, room, aim=1.0),
+        entry(
+            "more memory while a checkpoint is written, as a share of the replay",
+            result["more_while_saving_megabytes"],
+            held,
+            aim=0.05,
+        ),
+        entry(
+            "more memory while a checkpoint is read back, as a share of the replay",
+            result["more_while_loading_megabytes"],
+            held,
+        ),
     ]

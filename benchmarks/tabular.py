@@ -4,13 +4,12 @@ Every function returns plain dicts. What is compared runs in turn, in one run, r
 """
 
 import os
-import re
 import subprocess
 import time
 from typing import Any
 
 import numpy as np
-from common import install, ratios, spread
+from common import WorkerError, install, ratios, reason, spread
 
 from oal import equations, mdp, seeding
 from oal.tabular import Settings, TabularOAL, settings_for
@@ -131,9 +130,9 @@ def kernel_against_rlberry(
     """
     name = "the same chain against rlberry-scool's UCBVI, which does less (no cost player, no exact regret)"
     try:
-        python = install("rlberry", (("rlberry", "rlberry-scool"),))
-    except subprocess.CalledProcessError as error:
-        return [{"name": name, "skipped": f"it does not install here: {error}"}]
+        python = install("rlberry")
+    except WorkerError as error:
+        return [{"name": name, "skipped": str(error)}]
     problem, demos = _chain()
     _kernel_rate(problem, demos, 10, 0)  # compiles
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -143,9 +142,7 @@ def kernel_against_rlberry(
         command = [str(python), "-c", RLBERRY, str(rlberry_episodes)]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         if done.returncode:
-            # The last line of the traceback, without the paths of this machine: it goes into a table of the docs.
-            reason = re.sub(r" \(/[^)]*\)", "", (done.stderr.strip().splitlines() or ["no message"])[-1])
-            return [{"name": name, "skipped": f"it does not run here: {reason[-300:]}"}]
+            return [{"name": name, "skipped": f"it does not run here: {reason(done.stderr)}"}]
         theirs.append(float(done.stdout.split()[-1]))
     return [
         {

@@ -1,0 +1,297 @@
+"""Learn from demonstrations with oal or with `imitation`, in a process of its own; print one line of JSON.
+
+With `--steps` and `--skip`: environment steps per second. The clock starts after `--skip` steps, when learning has
+begun and everything is compiled. With `--minutes`: the return of the deterministic policy every `--every` seconds. That
+clock runs from the start of this process, imports and compilation included, and stands still during evaluations.
+
+Players: "off" is oal's MDPO or `imitation`'s SAC at one update per step; "on" is oal's TRPO or `imitation`'s PPO with 8
+environments. Timed side by side, both sides have the same networks, batches, minibatches and discriminator steps as far
+as the algorithms allow. Given minutes, each runs as its authors would: oal's default preset, and for PPO the settings
+that `imitation` tuned for the task.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from common import limit_threads, memory_megabytes
+
+BEGUN = time.perf_counter()
+LEARNING_STARTS = 500
+REPLAY_CAPACITY = 100_000
+ENVIRONMENTS = 8
+BATCH_STEPS = 2048
+"""On-policy steps per update, over all environments together."""
+COST_HIDDEN = (100, 100)
+COST_STEPS = {"off": 100, "on": BATCH_STEPS}
+"""Environment steps between two updates of the cost, of 10 minibatches of 100 learner's and 100 expert's pairs each."""
+COST_MINIBATCHES, COST_BATCH = 10, 100
+
+# what `imitation` found for seals/HalfCheetah-v1 and seals/Hopper-v1 (its folder scripts/config/tuned_hps)
+TUNED_STEPS = 4096
+TUNED_PPO: dict[str, dict[str, Any]] = {
+    "HalfCheetah": {
+        "batch_size": 64,
+        "clip_range": 0.1,
+        "ent_coef": 3.992371122209408e-6,
+        "gae_lambda": 0.95,
+        "gamma": 0.95,
+        "learning_rate": 2.6250519057717037e-4,
+        "max_grad_norm": 0.8,
+        "n_epochs": 5,
+        "vf_coef": 0.11483689492120866,
+    },
+    "Hopper": {
+        "batch_size": 512,
+        "clip_range": 0.1,
+        "ent_coef": 1.255299425412744e-3,
+        "gae_lambda": 0.98,
+        "gamma": 0.995,
+        "learning_rate": 4.3984856156897565e-5,
+        "max_grad_norm": 0.9,
+        "n_epochs": 20,
+        "vf_coef": 0.20315938606555833,
+    },
+}
+TUNED_GAIL: dict[str, dict[str, Any]] = {
+    "HalfCheetah": {"demo_batch_size": 8192, "gen_replay_buffer_capacity": 512, "n_disc_updates_per_round": 8},
+    "Hopper": {"demo_batch_size": 128, "gen_replay_buffer_capacity": 4096, "n_disc_updates_per_round": 8},
+}
+
+
+class Clock:
+    """Called with the steps taken whenever the learner pauses; `stop` is set when it has had enough."""
+
+    stop = False
+
+    def __call__(self, step: int, evaluate: Callable[[], float]) -> None:
+        raise NotImplementedError
+
+
+class RateClock(Clock):
+    """Steps per second from the first pause at or after `skip` to the first at or after `steps`."""
+
+    def __init__(self, steps: int, skip: int) -> None:
+        self.steps, self.skip = steps, skip
+        self.first: tuple[int, float] | None = None
+        self.last: tuple[int, float] | None = None
+
+    def __call__(self, step: int, evaluate: Callable[[], float]) -> None:
+        if step >= self.skip:
+            self.last = (step, time.perf_counter())
+            self.first = self.first or self.last
+        self.stop = step >= self.steps
+
+    def result(self) -> dict[str, Any]:
+        assert self.first is not None
+        assert self.last is not None
+        return {"steps_per_second": (self.last[0] - self.first[0]) / (self.last[1] - self.first[1])}
+
+
+class CurveClock(Clock):
+    """Mean returns over seconds of learning."""
+
+    def __init__(self, minutes: float, every: float) -> None:
+        self.seconds, self.every = 60.0 * minutes, every
+        self.due = every
+        self.evaluating = 0.0
+        self.curve: list[dict[str, float]] = []
+
+    def __call__(self, step: int, evaluate: Callable[[], float]) -> None:
+        seconds = time.perf_counter() - BEGUN - self.evaluating
+        self.stop = seconds >= self.seconds
+        if self.stop or seconds >= self.due:
+            begun = time.perf_counter()
+            self.curve.append({"seconds": seconds, "step": step, "return": evaluate()})
+            self.evaluating += time.perf_counter() - begun
+            self.due = seconds + self.every
+
+    def result(self) -> dict[str, Any]:
+        return {"curve": self.curve}
+
+
+class StopLearning(Exception):
+    """Leaves `imitation`'s training loop, which has no other way out."""
+
+
+def learn_with_oal(options: argparse.Namespace, clock: Clock) -> None:
+    from oal import runtime
+
+    runtime.set_threads(options.threads)
+    runtime.keep_compiled_programs()
+    from oal import demos
+    from oal.learner import OAL
+
+    on_policy, timed = options.player == "on", isinstance(clock, RateClock)
+    settings: dict[str, Any] = {}
+    if timed:
+        settings = {
+            "cost.hidden": COST_HIDDEN,
+            "cost.minibatches": COST_MINIBATCHES,
+            "cost.batch_size": COST_BATCH,
+            "cost.update_every": COST_STEPS[options.player],
+            "bc.epochs": 0,
+        }
+        settings |= (
+            {"policy.batch_steps": BATCH_STEPS, "cost.window": BATCH_STEPS}
+            if on_policy
+            else {"replay.warmup_steps": LEARNING_STARTS, "replay.capacity": REPLAY_CAPACITY}
+        )
+    learner = OAL(
+        options.env,
+        demos.load(options.demos),
+        policy="trpo" if on_policy else "mdpo",
+        cost=options.cost,
+        environments=ENVIRONMENTS if on_policy else 1,
+        seed=options.seed,
+        settings=settings,
+    )
+
+    def evaluate() -> float:
+        return learner.evaluate(episodes=options.episodes).mean_return
+
+    def pause(learner: OAL) -> bool:
+        if not timed:
+            # the block under way is learning, not evaluation: its time counts
+            learner.player.settle()
+        clock(learner.step, evaluate)
+        return not clock.stop
+
+    learner.learn(2**31, callback=pause)
+    learner.close()
+
+
+def learn_with_imitation(options: argparse.Namespace, clock: Clock) -> None:
+    # its dependencies' own deprecations are not this benchmark's business
+    warnings.simplefilter("ignore")
+    import numpy as np
+    import torch
+    from imitation.algorithms.adversarial.gail import GAIL
+    from imitation.data import serialize
+    from imitation.policies.base import NormalizeFeaturesExtractor
+    from imitation.rewards.reward_nets import BasicRewardNet, NormalizedRewardNet
+    from imitation.util import logger
+    from imitation.util.networks import RunningNorm
+    from imitation.util.util import make_vec_env
+    from stable_baselines3 import PPO, SAC
+    from stable_baselines3.common.evaluation import evaluate_policy
+
+    torch.set_num_threads(options.threads)
+    on_policy, timed = options.player == "on", isinstance(clock, RateClock)
+    task = options.env.split("-")[0]
+    # the newest environments that its Gymnasium has
+    env_id = f"{task}-v4"
+    environments = make_vec_env(
+        env_id, rng=np.random.default_rng(options.seed), n_envs=ENVIRONMENTS if on_policy else 1
+    )
+    settings: dict[str, Any] = {"demo_batch_size": COST_BATCH, "n_disc_updates_per_round": COST_MINIBATCHES}
+    networks: dict[str, Any] = {"hid_sizes": COST_HIDDEN}
+    if not on_policy:
+        player: Any = SAC(
+            "MlpPolicy",
+            environments,
+            learning_starts=LEARNING_STARTS if timed else 1_000,
+            batch_size=256,
+            train_freq=1,
+            gradient_steps=1,
+            buffer_size=REPLAY_CAPACITY if timed else 1_000_000,
+            policy_kwargs={"net_arch": [256, 256]},
+            seed=options.seed,
+        )
+        # the discriminator sees all past policies, as oal's cost player does by default
+        settings |= {"gen_train_timesteps": COST_STEPS["off"], "gen_replay_buffer_capacity": REPLAY_CAPACITY}
+    elif timed:
+        # minibatches and epochs as in oal's fit of the value function
+        player = PPO(
+            "MlpPolicy",
+            environments,
+            n_steps=BATCH_STEPS // ENVIRONMENTS,
+            batch_size=128,
+            n_epochs=10,
+            policy_kwargs={"net_arch": [64, 64]},
+            seed=options.seed,
+            device="cpu",
+        )
+    else:
+        architecture = (
+            {"net_arch": [32, 32]} if task == "HalfCheetah" else {"net_arch": [64, 64], "activation_fn": torch.nn.ReLU}
+        )
+        normalised = {
+            "features_extractor_class": NormalizeFeaturesExtractor,
+            "features_extractor_kwargs": {"normalize_class": RunningNorm},
+        }
+        player = PPO(
+            "MlpPolicy",
+            environments,
+            n_steps=TUNED_STEPS // ENVIRONMENTS,
+            policy_kwargs={**architecture, **normalised},
+            seed=options.seed,
+            device="cpu",
+            **TUNED_PPO[task],
+        )
+        settings, networks = TUNED_GAIL[task], {}
+    reward: Any = BasicRewardNet(
+        environments.observation_space, environments.action_space, normalize_input_layer=RunningNorm, **networks
+    )
+    if not timed:
+        reward = NormalizedRewardNet(reward, normalize_output_layer=RunningNorm)
+    trainer = GAIL(
+        demonstrations=serialize.load(options.demos),
+        venv=environments,
+        gen_algo=player,
+        reward_net=reward,
+        allow_variable_horizon=True,
+        custom_logger=logger.configure(None, []),
+        **settings,
+    )
+    fresh = make_vec_env(env_id, rng=np.random.default_rng(options.seed + 1), n_envs=1)
+
+    def evaluate() -> float:
+        returns, _ = evaluate_policy(player, fresh, n_eval_episodes=options.episodes, deterministic=True)
+        return float(returns)
+
+    def pause(_: int) -> None:
+        clock(player.num_timesteps, evaluate)
+        if clock.stop:
+            raise StopLearning
+
+    with suppress(StopLearning):
+        trainer.train(2**31, callback=pause)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--library", choices=["oal", "imitation"], required=True)
+    parser.add_argument("--player", choices=["off", "on"], required=True)
+    parser.add_argument("--cost", default="neural", help="oal's cost player")
+    parser.add_argument("--env", default="HalfCheetah-v5")
+    parser.add_argument("--demos", required=True, help="demonstrations in imitation's npz format")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--skip", type=int, default=1_000)
+    parser.add_argument("--minutes", type=float)
+    parser.add_argument("--every", type=float, default=15.0, help="seconds of learning between two evaluations")
+    parser.add_argument("--episodes", type=int, default=5, help="episodes of an evaluation")
+    options = parser.parse_args()
+    if (options.steps is None) == (options.minutes is None):
+        parser.error("give --steps or --minutes")
+    clock = (
+        RateClock(options.steps, options.skip)
+        if options.minutes is None
+        else CurveClock(options.minutes, options.every)
+    )
+    if options.library == "oal":
+        learn_with_oal(options, clock)
+    else:
+        limit_threads(options.threads)
+        learn_with_imitation(options, clock)
+    print(json.dumps({**clock.result(), "peak_memory_megabytes": memory_megabytes("VmHWM")}))
+
+
+if __name__ == "__main__":
+    main()

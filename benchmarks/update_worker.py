@@ -1,0 +1,106 @@
+"""Time one update of SAC and of MDPO as shares of the f32 matmul ceiling; print one line of JSON.
+
+Run by benchmarks/deep.py, once for each number of threads: the ceiling and the updates share a process and its threads.
+"""
+
+import argparse
+import json
+import time
+
+from common import memory_megabytes
+
+OBSERVATION_SIZE, ACTION_SIZE = 17, 6
+"""HalfCheetah's."""
+
+
+def matmul_ceiling(size: int = 1024, products: int = 4, trials: int = 3) -> float:
+    """Return floating-point operations per second of large f32 products in JAX: the best of a few trials."""
+    import jax
+    import jax.numpy as jnp
+
+    a = jnp.ones((size, size), jnp.float32)
+
+    @jax.jit
+    def chain(x: jax.Array) -> jax.Array:
+        for _ in range(products):
+            x = x @ a * (1.0 / size)
+        return x
+
+    jax.block_until_ready(chain(a))
+    seconds = []
+    for _ in range(trials):
+        start = time.perf_counter()
+        jax.block_until_ready(chain(a))
+        seconds.append(time.perf_counter() - start)
+    return 2.0 * products * size**3 / min(seconds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--updates", type=int, default=50)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    from oal import runtime
+
+    runtime.set_threads(options.threads)
+    runtime.keep_compiled_programs()
+    import flops
+    import jax
+    import numpy as np
+
+    from oal.costs import CostPlayer, NetworkConfig, Pairs
+    from oal.offpolicy import MDPOConfig, SACConfig, Shapes, compile_mdpo, compile_sac, init_mdpo, init_sac
+    from oal.presets import preset
+
+    shapes = Shapes("continuous", OBSERVATION_SIZE, ACTION_SIZE)
+    rng = np.random.default_rng(0)
+    width = 2 * OBSERVATION_SIZE + ACTION_SIZE + 2
+    learner = preset("mdpo", "neural")
+    sac, mdpo, cost = SACConfig(), learner.policy_config, learner.cost_config
+    replay = learner.replay_config
+    assert isinstance(mdpo, MDPOConfig)
+    assert replay is not None
+    assert isinstance(cost, NetworkConfig)
+    player = CostPlayer(learner.cost_config, OBSERVATION_SIZE, ACTION_SIZE)
+    pairs = Pairs(
+        *(rng.normal(size=(1000, size)).astype(np.float32) for size in (OBSERVATION_SIZE, ACTION_SIZE)),
+        np.ones(1000, np.float32),
+    )
+    sizes = (OBSERVATION_SIZE, ACTION_SIZE)
+    games = {
+        "SAC": (
+            init_sac(0, shapes, sac),
+            compile_sac(shapes, sac),
+            None,
+            flops.sac(*sizes, sac.hidden, sac.batch_size),
+        ),
+        "MDPO": (
+            init_mdpo(0, shapes, mdpo),
+            compile_mdpo(shapes, mdpo, relabel=player, expert_rows=round(replay.expert_fraction * mdpo.batch_size)),
+            player.init(0, pairs).view,
+            flops.mdpo(*sizes, mdpo.hidden, mdpo.batch_size, cost.hidden),
+        ),
+    }
+    rows = rng.normal(size=(options.updates, 256, width)).astype(np.float32)
+    states = {
+        name: jax.block_until_ready(block(state, rows, view))[0] for name, (state, block, view, _) in games.items()
+    }
+    measured: dict[str, dict[str, list[float]]] = {
+        name: {"milliseconds": [], "ceiling": [], "share": []} for name in games
+    }
+    for _ in range(options.repeats):
+        for name, (_, block, view, work) in games.items():
+            ceiling = matmul_ceiling()
+            start = time.perf_counter()
+            states[name], _ = jax.block_until_ready(block(states[name], rows, view))
+            seconds = (time.perf_counter() - start) / options.updates
+            measured[name]["milliseconds"].append(1e3 * seconds)
+            measured[name]["ceiling"].append(ceiling / 1e9)
+            measured[name]["share"].append(work / seconds / ceiling)
+    updates = {name: {**values, "gigaflop": games[name][3] / 1e9} for name, values in measured.items()}
+    print(json.dumps({"updates": updates, "peak_memory_megabytes": memory_megabytes("VmHWM")}))
+
+
+if __name__ == "__main__":
+    main()

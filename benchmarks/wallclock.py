@@ -1,0 +1,231 @@
+"""Minutes to the expert, what a user feels: oal against `imitation`'s GAIL, each given the same minutes on two cores.
+
+python benchmarks/wallclock.py [--minutes 15] [--seeds 1] [--env ID ...] [--out FOLDER]
+
+Every learner starts from nothing in a process of its own, alone on the machine, with the same 10 demonstrations. Its
+deterministic policy is evaluated as it goes; evaluations do not count. Curves are written as they come: curves.json,
+curves.csv and a plot over minutes, normalised so that the expert is 1 and uniformly random actions are 0.
+"""
+
+import argparse
+import csv
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from common import ROOT, WorkerError, install, ratios, spread, work
+from deep import DEMONSTRATIONS, OURS, THREADS, exported_demos
+
+from oal import console, files, plots
+from oal.provenance import provenance
+
+ENVIRONMENTS = ("HalfCheetah-v5", "Hopper-v5")
+LEARNERS: dict[str, dict[str, str]] = {
+    "OAL-neural": {"library": "oal", "player": "off", "cost": "neural"},
+    "OAL-linear": {"library": "oal", "player": "off", "cost": "linear"},
+    "imitation GAIL + SAC": {"library": "imitation", "player": "off"},
+    "imitation GAIL + PPO": {"library": "imitation", "player": "on"},
+}
+THRESHOLD = 0.9
+DIFFERS = (
+    "oal's default preset; imitation: PPO as it was tuned there for the task, SAC at one update per step, environment "
+    "version v4. A learner that does not get there counts with all the minutes it was given"
+)
+
+
+def normalised(value: float, expert: float, random: float) -> float:
+    """Place a return between random actions (0) and the expert (1)."""
+    return (value - random) / (expert - random)
+
+
+def minutes_to(curve: Sequence[dict[str, float]], level: float, limit: float) -> tuple[float, bool]:
+    """Return the minutes after which a curve first reaches `level`, and whether it does; `limit` if it does not."""
+    for point in curve:
+        if point["normalised"] >= level:
+            return point["seconds"] / 60.0, True
+    return limit, False
+
+
+def task(env_id: str) -> dict[str, Any]:
+    """Return the demonstrations' file and the returns that normalise: the demonstrations' own, and random actions'."""
+    from oal import demos
+    from oal.envs import UniformPolicy, describe, evaluate, make
+
+    path = exported_demos(env_id)
+    returns = demos.load(path).returns
+    assert returns is not None
+    env = make(env_id)
+    policy = UniformPolicy(describe(env))
+    env.close()
+    return {
+        "demos": path,
+        "expert": float(returns.mean()),
+        "random": evaluate(env_id, policy.act, episodes=20).mean_return,
+    }
+
+
+def measure(
+    *,
+    minutes: float,
+    env_ids: Sequence[str] = ENVIRONMENTS,
+    learners: Sequence[str] = tuple(LEARNERS),
+    seeds: int = 1,
+    out: Path = ROOT / ".bench" / "wallclock",
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Run every learner on every environment with every seed; return the curves, and why a learner was skipped."""
+    curves: list[dict[str, Any]] = []
+    skipped: dict[str, str] = {}
+    tasks = {env_id: task(env_id) for env_id in env_ids}
+    for seed in range(seeds):
+        for env_id in env_ids:
+            for learner in learners:
+                if learner in skipped:
+                    continue
+                print(f"  {env_id}, {learner}, seed {seed}: {minutes:g} minutes ...", flush=True)
+                options = LEARNERS[learner]
+                scale = tasks[env_id]
+                try:
+                    python = OURS if options["library"] == "oal" else install(options["library"])
+                    result = work(
+                        python,
+                        "imitation_worker.py",
+                        threads=THREADS,
+                        env=env_id,
+                        demos=scale["demos"],
+                        minutes=minutes,
+                        every=max(5.0, 1.5 * minutes),
+                        seed=seed,
+                        **options,
+                    )
+                except WorkerError as error:
+                    if options["library"] == "oal":
+                        raise
+                    skipped[learner] = str(error)
+                    continue
+                for point in result["curve"]:
+                    point["normalised"] = normalised(point["return"], scale["expert"], scale["random"])
+                curves.append(
+                    {
+                        "environment": env_id,
+                        "learner": learner,
+                        "seed": seed,
+                        "minutes": minutes,
+                        "demonstrations": DEMONSTRATIONS,
+                        "expert_return": scale["expert"],
+                        "random_return": scale["random"],
+                        "peak_memory_megabytes": round(result["peak_memory_megabytes"]),
+                        "curve": result["curve"],
+                    }
+                )
+                write(out, curves, skipped)
+    return curves, skipped
+
+
+def write(out: Path, curves: Sequence[dict[str, Any]], skipped: dict[str, str]) -> None:
+    """Write what there is so far: JSON, CSV and a plot."""
+    files.write_json(out / "curves.json", {"curves": list(curves), "skipped": skipped, **provenance()})
+    with files.replacing(out / "curves.csv") as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["environment", "learner", "seed", "minutes", "step", "return", "normalised"])
+        for curve in curves:
+            for point in curve["curve"]:
+                place = [curve["environment"], curve["learner"], curve["seed"], round(point["seconds"] / 60.0, 4)]
+                writer.writerow([*place, int(point["step"]), round(point["return"], 3), round(point["normalised"], 5)])
+    draw(out / "curves", curves)
+
+
+def draw(path: str | os.PathLike[str], curves: Sequence[dict[str, Any]]) -> None:
+    env_ids = list(dict.fromkeys(curve["environment"] for curve in curves))
+    with plots.picture(path, columns=len(env_ids)) as grid:
+        for axes, env_id in zip([grid] if len(env_ids) == 1 else grid, env_ids, strict=True):
+            shown = set()
+            for curve in (curve for curve in curves if curve["environment"] == env_id):
+                learner = curve["learner"]
+                axes.plot(
+                    [point["seconds"] / 60.0 for point in curve["curve"]],
+                    [point["normalised"] for point in curve["curve"]],
+                    color=plots.COLOURS[list(LEARNERS).index(learner)],
+                    label=None if learner in shown else learner,
+                )
+                shown.add(learner)
+            axes.axhline(1.0, color="black", lw=0.8, ls=":")
+            axes.set(title=env_id, xlabel="minutes on two cores", ylabel="normalised return")
+            axes.legend(fontsize=7)
+
+
+def entries(curves: Sequence[dict[str, Any]], skipped: dict[str, str], minutes: float) -> list[dict[str, Any]]:
+    """Compare minutes to 90 % of the expert: each of oal's learners against each of `imitation`'s, seed by seed."""
+    reached: dict[tuple[str, str], list[tuple[float, bool]]] = {}
+    memory: dict[tuple[str, str], int] = {}
+    for curve in curves:
+        key = (curve["environment"], curve["learner"])
+        reached.setdefault(key, []).append(minutes_to(curve["curve"], THRESHOLD, minutes))
+        memory[key] = max(memory.get(key, 0), curve["peak_memory_megabytes"])
+    found = []
+    for env_id in dict.fromkeys(env_id for env_id, _ in reached):
+        for ours in (name for name, options in LEARNERS.items() if options["library"] == "oal"):
+            for peer in (name for name, options in LEARNERS.items() if options["library"] != "oal"):
+                name = f"minutes to {THRESHOLD:.0%} of the expert on {env_id}, {ours} against {peer}"
+                if peer in skipped:
+                    found.append({"name": name, "skipped": skipped[peer]})
+                    continue
+                if (env_id, ours) not in reached or (env_id, peer) not in reached:
+                    continue
+                us, them = reached[env_id, ours], reached[env_id, peer]
+                found.append(
+                    {
+                        "name": name,
+                        "unit": f"minutes (of {minutes:g})",
+                        "oal": spread([value for value, _ in us]),
+                        "imitation": spread([value for value, _ in them]),
+                        "reached": {"oal": sum(yes for _, yes in us), "imitation": sum(yes for _, yes in them)},
+                        "ratio": ratios([value for value, _ in them], [value for value, _ in us]),
+                        "repeats": len(us),
+                        "threads": THREADS,
+                        "differs": DIFFERS,
+                        "peak_memory_megabytes": {"oal": memory[env_id, ours], "imitation": memory[env_id, peer]},
+                    }
+                )
+    return found
+
+
+def run(*, quick: bool = False) -> list[dict[str, Any]]:
+    """The benchmark's part `wallclock`: two hours, or a minute each to see that all of it works."""
+    minutes = 1.0 if quick else 15.0
+    return entries(*measure(minutes=minutes), minutes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Draw returns over minutes for oal and for imitation's GAIL.")
+    parser.add_argument("--minutes", type=float, default=15.0, help="of learning, for each learner")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--env", action="append", choices=ENVIRONMENTS, help="may be given more than once")
+    parser.add_argument("--learner", action="append", choices=tuple(LEARNERS), help="may be given more than once")
+    parser.add_argument("--out", type=Path, default=ROOT / ".bench" / "wallclock")
+    options = parser.parse_args()
+    curves, skipped = measure(
+        minutes=options.minutes,
+        env_ids=options.env or ENVIRONMENTS,
+        learners=options.learner or tuple(LEARNERS),
+        seeds=options.seeds,
+        out=options.out,
+    )
+    rows = []
+    for curve in curves:
+        minutes, reached = minutes_to(curve["curve"], THRESHOLD, options.minutes)
+        last = curve["curve"][-1]
+        when = f"{minutes:.1f}" if reached else f"not in {options.minutes:g}"
+        rows.append(
+            [curve["environment"], curve["learner"], curve["seed"], when, last["normalised"], int(last["step"])]
+        )
+    columns = ["environment", "learner", "seed", f"minutes to {THRESHOLD:.0%}", "normalised return at the end", "steps"]
+    console.table("Minutes to the expert", columns, rows)
+    for learner, why in skipped.items():
+        print(f"{learner}: skipped, {why}")
+    print(f"Written: {options.out / 'curves.csv'}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
