@@ -163,6 +163,21 @@ def flattener(space: spaces.Space) -> Callable[[Any], np.ndarray] | None:
     return lambda observation: np.asarray(spaces.flatten(space, observation), np.float32)
 
 
+def flat_observations(space: spaces.Space, observation: Any) -> np.ndarray:
+    """Return an observation of the space as a flat vector [O], or a batch as vector environments give it as [n, O]."""
+    flatten = flattener(space)
+    if flatten is None:
+        return np.asarray(observation, np.float32)
+    leaf_space, leaf = space, observation
+    while isinstance(leaf_space, (spaces.Dict, spaces.Tuple)):
+        key: Any = next(iter(leaf_space.spaces)) if isinstance(leaf_space, spaces.Dict) else 0
+        leaf_space, leaf = leaf_space[key], leaf[key]
+    if np.ndim(leaf) == len(leaf_space.shape or ()):
+        return flatten(observation)
+    parts = gym.vector.utils.iterate(gym.vector.utils.batch_space(space, len(leaf)), observation)
+    return np.stack([flatten(part) for part in parts])
+
+
 def make(
     source: EnvSource, *, horizon: int | None = None, render_mode: str | None = None, picture_size: int = 240
 ) -> gym.Env:

@@ -32,6 +32,7 @@ from oal.envs import (
     VectorEnvs,
     encoded_pairs,
     episode_seeds,
+    flat_observations,
     stepping,
 )
 from oal.errors import InputError, at_least
@@ -53,6 +54,9 @@ Callback = Callable[["OAL"], bool | None]
 
 class DivergedError(InputError):
     """A number that learning depends on is no longer finite."""
+
+
+_REMEDY = "lower the learning rate, or resume the last checkpoint with another seed"
 
 
 class PolicyPlayer(Protocol):
@@ -108,6 +112,7 @@ def pack_demos(demos: Demos) -> dict[str, np.ndarray]:
         if trajectory.rewards is not None:
             parts["rewards"] = trajectory.rewards
         parts["ends"] = np.array([trajectory.terminated, trajectory.truncated])
+        parts["stride"] = np.array(trajectory.stride)
         arrays |= {f"demos/{index}/{name}": array for name, array in parts.items()}
     return arrays
 
@@ -125,6 +130,7 @@ def unpack_demos(arrays: Mapping[str, np.ndarray], env_id: str) -> Demos:
                 arrays.get(prefix + "rewards"),
                 terminated,
                 truncated,
+                stride=int(arrays[prefix + "stride"]),
             )
         )
     return Demos(tuple(trajectories), env_id=env_id)
@@ -218,6 +224,7 @@ class OAL:
         """What callbacks add to the next record."""
         self._action_rng = seeding.generator(seed, "actions")
         self._cost_rng = seeding.generator(seed, "cost-data")
+        self._prediction_rng = seeding.generator(seed, "predictions")
         self._absorbing_masses: deque[float] = deque(maxlen=_REMEMBERED_EPISODES)
         self._runner: EpisodeRunner | None = None
         self._cloned = config.bc_config is None
@@ -246,6 +253,7 @@ class OAL:
                 goes_on = False not in [called(self) for called in callbacks]
                 advance(self.step - self.block_begun, self._note())
         self.player.settle()
+        self._check_finite()
         return self
 
     def _note(self) -> str:
@@ -273,6 +281,7 @@ class OAL:
         before = self.step
         if self.step > 0:
             self.metrics |= self.player.improve(self.cost.view)
+            self._check_finite()
         self._collect(steps)
         every = self.config.cost_config.update_every
         if not self.config.debug_true_cost and getattr(self.player, "ready", True):
@@ -296,10 +305,16 @@ class OAL:
             for i in np.flatnonzero((step.terminated | step.truncated) & step.valid):
                 mass = self.config.gamma ** (int(times[i]) + 1) if step.terminated[i] else 0.0
                 self._absorbing_masses.append(mass)
-        if not np.isfinite(memory.last(self.step - begun)).all():
-            raise DivergedError(
-                f"{self.spec.env_id} gave an observation or an action that is not finite near step {self.step}"
-            )
+        finite = np.isfinite(memory.last(self.step - begun)).all(axis=1)
+        if not finite.all():
+            where = self.step - len(finite) + int(np.argmin(finite)) + 1
+            raise DivergedError(f"{self.spec.env_id} gave an observation that is not finite at step {where}")
+
+    def _check_finite(self) -> None:
+        """Refuse to act by weights that are not finite: a discrete policy would go on as if nothing had happened."""
+        if not all(np.isfinite(part).all() for layer in self.player.actor.layers for part in layer):
+            self.numbers()  # names the losses, if they are not finite either
+            raise DivergedError(f"the policy's weights became infinite or NaN by step {self.step}: {_REMEDY}")
 
     def _improve_cost(self) -> None:
         config, rng, memory = self.config.cost_config, self._cost_rng, self.memory
@@ -333,10 +348,7 @@ class OAL:
         numbers = {name: float(value) for name, value in self.metrics.items()}
         bad = [name for name, value in numbers.items() if not np.isfinite(value)]
         if bad:
-            raise DivergedError(
-                f"{', '.join(bad)} became infinite or NaN by step {self.step}: lower the learning rate, or resume the "
-                "last checkpoint with another seed"
-            )
+            raise DivergedError(f"{', '.join(bad)} became infinite or NaN by step {self.step}: {_REMEDY}")
         return numbers
 
     def record(self) -> dict[str, Any]:
@@ -371,7 +383,9 @@ class OAL:
         self, observation: Any, state: None = None, episode_start: Any = None, deterministic: bool = True
     ) -> tuple[Any, None]:
         """Return (action, no state) for an observation or a batch of them, in the environment's own units."""
-        return self.policy().predict(observation, deterministic)
+        policy = self.policy()
+        policy.rng = self._prediction_rng
+        return policy.predict(flat_observations(_spaces(self.envs)[0], observation), deterministic)
 
     def evaluate(self, *, episodes: int = 10, deterministic: bool = True) -> Evaluation:
         """Run whole episodes on environments apart from training's, from the same initial states each time."""
@@ -405,8 +419,10 @@ class OAL:
             "config": self.config.to_json(),
             "seed": self.seed,
             "environment": self.spec.to_json(),
+            "horizon": self._horizon,
             "step": self.step,
             "seconds": self.seconds,
+            "metrics": self.numbers(),
             "cost_updates": self.cost_updates,
             "cloned": self._cloned,
             "policy": policy_info,
@@ -440,7 +456,7 @@ class OAL:
         self._action_rng.bit_generator.state = info["action_rng"]
         self._cost_rng.bit_generator.state = info["cost_rng"]
         self._absorbing_masses = deque(info["absorbing_masses"], maxlen=_REMEMBERED_EPISODES)
-        self.metrics = {}
+        self.metrics = dict(info["metrics"])
         if info["envs"] is not None:
             self.envs.restore(below("envs", arrays), info["envs"])
         else:
@@ -463,7 +479,7 @@ class OAL:
             unpack_demos(arrays, spec.env_id),
             config=LearnerConfig.from_json(info["config"]),
             seed=info["seed"],
-            horizon=spec.horizon,
+            horizon=info["horizon"],
             features=features,
         )
         learner._restore(arrays, info)
