@@ -1,0 +1,215 @@
+"""The benchmark's own arithmetic: operations counted, results merged, ratios and minutes read off."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from oal.costs import CostPlayer, NeuralConfig, Pairs
+from oal.offpolicy import MDPOConfig, SACConfig, Shapes, init_mdpo, init_sac, mdpo_update, sac_update
+from oal.replay import Batch
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def benchmarks_path(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+
+
+SHAPES = Shapes("continuous", 17, 6)
+ROWS = 32
+
+
+def batch() -> Batch:
+    observation, following = np.zeros((2, ROWS, 17), np.float32)
+    return Batch(observation, np.zeros((ROWS, 6), np.float32), np.zeros(ROWS, np.float32), following, np.zeros(ROWS))
+
+
+def product_flops(function: Any, *arguments: Any) -> float:
+    """Add up 2 m n k over all matrix products of a traced function, also those inside calls."""
+
+    def count(jaxpr: Any) -> float:
+        total = 0.0
+        for equation in jaxpr.eqns:
+            if equation.primitive.name == "dot_general":
+                (contracted, _), _ = equation.params["dimension_numbers"]
+                left = equation.invars[0].aval.shape
+                inner = np.prod([left[axis] for axis in contracted])
+                total += 2.0 * float(np.prod(equation.outvars[0].aval.shape)) * float(inner)
+            for value in equation.params.values():
+                if hasattr(value, "jaxpr"):
+                    total += count(value.jaxpr)
+                elif hasattr(value, "eqns"):
+                    total += count(value)
+        return total
+
+    return count(jax.make_jaxpr(function)(*arguments).jaxpr)
+
+
+def test_counter_of_products_counts_a_product():
+    assert product_flops(lambda a, b: jax.jit(jnp.matmul)(a, b), jnp.ones((3, 5)), jnp.ones((5, 7))) == 2 * 3 * 5 * 7
+
+
+def test_flops_of_sac_are_those_of_its_update():
+    import flops
+
+    config = SACConfig(hidden=(64, 32), batch_size=ROWS)
+    found = product_flops(
+        lambda state: sac_update(state, batch(), jnp.float32(0.0), shapes=SHAPES, config=config),
+        jax.eval_shape(lambda: init_sac(0, SHAPES, config)),
+    )
+    assert found == flops.sac(17, 6, config.hidden, ROWS)
+
+
+@pytest.mark.parametrize("frozen_critic", [False, True])
+def test_flops_of_mdpo_are_those_of_its_update(frozen_critic):
+    import flops
+
+    config = MDPOConfig(hidden=(64, 32), batch_size=ROWS, frozen_critic=frozen_critic, layer_norm=True)
+    cost = NeuralConfig(hidden=(20, 10))
+    player = CostPlayer(cost, 17, 6)
+    pairs = Pairs(np.zeros((4, 17), np.float32), np.zeros((4, 6), np.float32), np.ones(4, np.float32))
+
+    def update(state, view):
+        costs, absorbing = player(view, batch())
+        return mdpo_update(state, batch()._replace(cost=costs), absorbing, shapes=SHAPES, config=config)
+
+    state = jax.eval_shape(lambda: init_mdpo(0, SHAPES, config))
+    view = jax.eval_shape(lambda: player.init(0, pairs).view)
+    assert product_flops(update, state, view) == flops.mdpo(17, 6, config.hidden, ROWS, cost.hidden)
+
+
+def test_ratio_of_pairs_with_spread():
+    import common
+
+    # not the ratio of medians: each repetition is compared with its own partner
+    assert common.ratios([10.0, 30.0, 20.0], [5.0, 10.0, 20.0]) == {"median": 2.0, "min": 1.0, "max": 3.0}
+    with pytest.raises(ValueError, match="zip"):
+        common.ratios([1.0], [1.0, 2.0])
+
+
+def test_entry_against_a_peer():
+    import common
+
+    rates, memory = {"oal": [200.0, 300.0], "sbx": [100.0, 100.0]}, {"oal": [5.2, 7.9], "sbx": [9.0, 8.0]}
+    entry = common.against(rates, memory, "sbx", name="n", aim=1.5)
+    assert entry["ratio"] == {"median": 2.5, "min": 2.0, "max": 3.0}
+    assert entry["peak_memory_megabytes"] == {"oal": 8, "sbx": 9}
+    assert (entry["name"], entry["aim"], entry["repeats"]) == ("n", 1.5, 2)
+
+
+def test_reason_has_no_paths():
+    import common
+
+    text = "Traceback\n  File x\nImportError: cannot load /a/b-c/lib.so (/d/e.py) needs glibc 2.38"
+    assert common.reason(text) == "ImportError: cannot load needs glibc 2.38"
+    assert common.reason("") == "no message"
+
+
+def test_a_part_replaces_its_own_entries_only(tmp_path):
+    import results
+
+    path = tmp_path / "results.json"
+    assert results.read(path) == []
+    first = results.merged([], "sac", [{"name": "a"}, {"name": "b"}], {"commit": "one"})
+    first = results.merged(first, "tabular", [{"name": "t"}], {"commit": "one"})
+    second = results.merged(first, "sac", [{"name": "c"}], {"commit": "two"})
+    assert [(entry["name"], entry["provenance"]["commit"]) for entry in second] == [("t", "one"), ("c", "two")]
+    parts = ("tabular", "update", "sac")
+    assert [entry["part"] for entry in results.ordered(first, parts)] == ["tabular", "sac", "sac"]
+    results.write(path, second, results.missing(second, parts, ["sac"]))
+    assert results.read(path) == second
+
+
+def test_missing_names_what_is_not_there_and_what_is_under_way():
+    import results
+
+    entries = results.merged([], "sac", [{"name": "a"}], {})
+    assert results.missing(entries, ("tabular", "sac"), []) == ["tabular"]
+    assert results.missing(entries, ("tabular", "sac"), ["sac", "wallclock"]) == ["tabular", "sac", "wallclock"]
+    complete = results.merged(entries, "tabular", [{"name": "t"}], {})
+    assert results.missing(complete, ("tabular", "sac"), []) == []
+
+
+def test_old_results_without_parts_are_left_behind(tmp_path):
+    import results
+
+    path = tmp_path / "results.json"
+    path.write_text('{"results": [{"name": "old"}, {"name": "new", "part": "sac"}]}')
+    assert [entry["name"] for entry in results.read(path)] == ["new"]
+
+
+def entry(median: float, **more: Any) -> dict[str, Any]:
+    ratio = {"median": median, "min": median, "max": median}
+    return {"part": "p", "name": "n", "unit": "ms", "oal": ratio, "ratio": ratio, **more}
+
+
+def test_verdicts_and_rows():
+    import results
+
+    assert results.verdict(entry(1.6, aim=1.5)) == "at least 1.5: reached"
+    assert results.verdict(entry(1.4, aim=1.5)) == "at least 1.5: not reached"
+    assert results.verdict(entry(1.4, aim=1.5, smaller_is_better=True)) == "at most 1.5: reached"
+    assert results.verdict(entry(1.4)) == ""
+    shown, skipped = results.rows(
+        [entry(1.5, provenance={"commit": "c"}, differs="d"), {"part": "p", "name": "s", "skipped": "why"}]
+    )
+    assert shown == ["n", "1.5", "1.5 to 1.5", "", "ms: oal 1.5", "", "d"]
+    assert skipped[:2] == ["s", "skipped"]
+    assert "why" in skipped
+
+
+def test_a_peer_that_fails_is_skipped_and_ours_is_not():
+    import common
+    import deep
+
+    def works():
+        return {"steps_per_second": 2.0, "peak_memory_megabytes": 1.0}
+
+    def fails():
+        raise common.WorkerError("it does not run here")
+
+    about = {name: {"name": f"against {name}"} for name in ("sbx", "tianshou")}
+    first, second = deep.compared({"oal": works, "sbx": works, "tianshou": fails}, about, 2)
+    assert first["ratio"]["median"] == 1.0
+    assert first["repeats"] == 2
+    assert second == {"name": "against tianshou", "skipped": "it does not run here"}
+    with pytest.raises(common.WorkerError):
+        deep.compared({"oal": fails, "sbx": works}, about, 1)
+
+
+def test_parts_and_groups(monkeypatch):
+    monkeypatch.setattr(sys, "path", sys.path[:])  # the script adds its own folder
+    import run
+
+    assert run.chosen(None) == list(run.DEFAULT)
+    assert "wallclock" not in run.DEFAULT
+    assert run.chosen(["wallclock", "sac"]) == ["sac", "wallclock"]
+    assert run.chosen(["deep", "sac"]) == [part for part in run.DEFAULT if part != "tabular"]
+
+
+def test_minutes_to_the_expert():
+    import wallclock
+
+    curve = [{"seconds": 60.0, "normalised": 0.5}, {"seconds": 150.0, "normalised": 0.93}]
+    assert wallclock.normalised(50.0, expert=100.0, random=-100.0) == 0.75
+    assert wallclock.minutes_to(curve, 0.9, 10.0) == (2.5, True)
+    assert wallclock.minutes_to(curve, 0.95, 10.0) == (10.0, False)
+
+
+def test_minutes_of_a_learner_that_never_arrives_count_in_full():
+    import wallclock
+
+    def curve(learner: str, seconds: float, level: float) -> dict[str, Any]:
+        points = [{"seconds": seconds, "step": 1, "return": 0.0, "normalised": level}]
+        return {"environment": "E", "learner": learner, "peak_memory_megabytes": 1, "curve": points}
+
+    curves = [curve("OAL-neural", 120.0, 0.95), curve("imitation GAIL + PPO", 600.0, 0.3)]
+    (against_ppo,) = wallclock.entries(curves, {}, 10.0)
+    assert against_ppo["ratio"]["median"] == 5.0
+    assert against_ppo["reached"] == {"oal": 1, "imitation": 0}
