@@ -259,11 +259,14 @@ class MDPOConfig:
     """Weight of the distance to the expert's action, at the expert's transitions in the batch."""
     anchor_weight: float = 0.0
     """Weight of the divergence from the policy that learning started with, in every state of the batch."""
+    anchor_updates: int = 10_000
+    """The anchor's weight falls as 1/(1 + k/this) over updates k that move the policy, as in following the leader."""
     layer_norm: bool = False
 
     def __post_init__(self) -> None:
         check_rates(self)
         at_least("anchor_weight", self.anchor_weight, 0.0)
+        at_least("anchor_updates", self.anchor_updates, 1)
         at_least("kl_weight", self.kl_weight, 0.0)
         at_least("cloning_weight", self.cloning_weight, 0.0)
         at_least("entropy_weight", self.entropy_weight, 0.0)
@@ -419,7 +422,9 @@ def mdpo_update(
         loss = config.kl_weight * terms.divergence - config.entropy_weight * terms.entropy + terms.followed
         loss = jnp.mean(loss)
         if state.anchor is not None:
-            loss += config.anchor_weight * jnp.mean(divergence(actor, state.anchor, batch.observation, kind=kind))
+            moved = jnp.maximum(state.updates - config.evaluation_updates, 0)
+            weight = config.anchor_weight / (1.0 + moved / config.anchor_updates)
+            loss += weight * jnp.mean(divergence(actor, state.anchor, batch.observation, kind=kind))
         if expert_rows and config.cloning_weight > 0.0:
             loss += config.cloning_weight * jnp.mean(terms.distance[-expert_rows:])
         return loss, terms

@@ -76,7 +76,21 @@ def preset(
     choice("cost", cost, COSTS)
     choice("preset", name, PRESETS)
     base = _paper(policy, cost) if name == "paper" else _default(policy, cost)
-    return with_settings(base, settings or {})
+    settings = settings or {}
+    cloning = [setting for setting in settings if setting.startswith("bc.")]
+    if settings.get("debug_true_cost") and not cloning:
+        base = replace(base, bc_config=None)  # a policy player alone, and nothing of the expert in it
+    if (base.bc_config is None and not cloning) or settings.get("bc.epochs") == 0:
+        base = _from_scratch(base)
+    return with_settings(base, settings)
+
+
+def _from_scratch(config: LearnerConfig) -> LearnerConfig:
+    """Without a cloned policy there is none to evaluate first, and none to stay near."""
+    policy = config.policy_config
+    if not isinstance(policy, MDPOConfig):
+        return config
+    return replace(config, policy_config=replace(policy, evaluation_updates=0, anchor_weight=0.0))
 
 
 def with_settings(config: LearnerConfig, settings: Mapping[str, Any]) -> LearnerConfig:
@@ -128,7 +142,7 @@ def _paper(policy: str, cost: str) -> LearnerConfig:
 
 def _default(policy: str, cost: str) -> LearnerConfig:
     """Ours: what imitates best on the shipped demonstrations (see docs/results.md)."""
-    shared: dict[str, Any] = {"standardise": True, "clip": 5.0, "absorbing": "coordinate"}
+    shared: dict[str, Any] = {"standardise": True, "amplitude": "gap", "clip": 5.0, "absorbing": "coordinate"}
     network: dict[str, Any] = {
         **shared,
         "hidden": (100, 100),
@@ -144,14 +158,27 @@ def _default(policy: str, cost: str) -> LearnerConfig:
         "gail": GAILConfig(reading="logit", **network),
     }
     cost_config = costs[cost]
-    if policy in OFF_POLICY:
-        policies: dict[str, AnyPolicyConfig] = {
-            "mdpo": MDPOConfig(kl_weight=0.04, entropy_weight=0.04, frozen_critic=False, layer_norm=True),
-            "sac": SACConfig(target_rate=0.01, layer_norm=True),
-        }
+    # exploration comes from the cloned policy's own width; wider, its gait falls apart
+    cloning = BCConfig(epochs=100, log_std=-2.5)
+    if policy == "mdpo":
+        policy_config: AnyPolicyConfig = MDPOConfig(
+            batch_size=128,
+            kl_weight=1.0,
+            frozen_critic=False,
+            layer_norm=True,
+            evaluation_updates=2_000,
+            anchor_weight=1.0,
+        )
         replay_config = ReplayConfig(warmup_steps=1_000, expert_fraction=0.25)
-        return LearnerConfig(policy, cost, "default", policies[policy], cost_config, replay_config, bc_config=None)
-    policies = {"mdpo-on": MDPOOnConfig(), "trpo": TRPOConfig()}
+        return LearnerConfig(policy, cost, "default", policy_config, cost_config, replay_config, cloning)
+    if policy == "sac":
+        # its temperature widens any policy it is given: it starts from scratch
+        policy_config = SACConfig(batch_size=128, target_rate=0.01, layer_norm=True)
+        replay_config = ReplayConfig(warmup_steps=1_000, expert_fraction=0.25)
+        return LearnerConfig(policy, cost, "default", policy_config, cost_config, replay_config, bc_config=None)
+    policy_config = TRPOConfig() if policy == "trpo" else MDPOOnConfig()
     # a batch of fresh steps at a time: the costs move with it
     cost_config = replace(cost_config, update_every=2_000, data="window", window=6_000)
-    return LearnerConfig(policy, cost, "default", policies[policy], cost_config, None, bc_config=BCConfig())
+    return LearnerConfig(
+        policy, cost, "default", policy_config, cost_config, None, bc_config=replace(cloning, log_std=-1.0)
+    )
