@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-EXTRAS := dev,minari,datasets,hdf5,box2d
+EXTRAS := dev,minari,datasets,hdf5,box2d,tensorboard
 # One thread per process: parallel one-thread processes beat one many-thread process.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
@@ -51,7 +51,7 @@ docs: $(VENV)/.dev ## write the generated parts of docs/ again
 
 test-lowest: | $(BIN)/python ## the fast tests with the oldest versions that pyproject.toml allows
 	$(PYTHON) -m venv .venv-lowest
-	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt -e '.[dev,minari,datasets,hdf5]'
+	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt -e '.[dev,minari,datasets,hdf5,tensorboard]'
 	$(ONE_THREAD) .venv-lowest/bin/python -m pytest -n 2 -m 'not slow'
 
 clean: ## remove the environment and caches
