@@ -27,7 +27,7 @@ from jax.flatten_util import ravel_pytree
 from oal import checkpoint, nets, seeding
 from oal.envs import Step, bootstrap_target
 from oal.errors import InputError, at_least, choice
-from oal.nets import MLP, Activation, Gaussian, HostActor, Layer
+from oal.nets import MLP, Activation, Gaussian, HostActor
 from oal.offpolicy import Relabel, Shapes, recorded_cost
 from oal.replay import Batch
 
@@ -207,7 +207,7 @@ def continues(rollout: Rollout) -> jax.Array:
     """
     joined = jnp.all(rollout.next_observation[:-1] == rollout.observation[1:], axis=-1)
     joined &= rollout.valid[:-1] & rollout.valid[1:] & ~rollout.terminated[:-1] & ~rollout.truncated[:-1]
-    return jnp.concatenate([joined, jnp.zeros_like(joined[:1])])
+    return jnp.concatenate([joined, jnp.zeros((1, joined.shape[1]), bool)])
 
 
 def advantages(
@@ -402,11 +402,10 @@ class OnPolicyState(NamedTuple):
 def init_on_policy(seed: int, shapes: Shapes, config: OnPolicyConfig) -> OnPolicyState:
     """Draw a fresh player; `seed` is a 32-bit integer (see `oal.seeding.integer`).
 
-    The actor's last layer starts near zero: in every state the first policy is about the same, wide one.
+    The first policy is about the same, wide one in every state.
     """
     actor_key, critic_key = jax.random.split(jax.random.key(seed))
-    drawn = nets.init_actor(actor_key, *shapes, config.hidden)
-    actor = (*drawn[:-1], Layer(0.01 * drawn[-1].weight, jnp.zeros_like(drawn[-1].bias)))
+    actor = nets.quiet(nets.init_actor(actor_key, *shapes, config.hidden))
     critic = nets.init_mlp(critic_key, (shapes.observation_size, *config.hidden, 1))
     return OnPolicyState(
         actor=actor,
