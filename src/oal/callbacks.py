@@ -5,6 +5,7 @@ act whenever a multiple of `every` environment steps was passed, and keep nothin
 """
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
