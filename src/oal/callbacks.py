@@ -108,7 +108,7 @@ def tensorboard_sink(folder: str | os.PathLike[str]) -> Sink:
     def write(record: Mapping[str, Any]) -> None:
         values = [Summary.Value(tag=name, simple_value=value) for name, value in _scalars(record).items()]
         writer.add_event(
-            Event(step=int(record["step"]), wall_time=record.get("seconds", 0.0), summary=Summary(value=values))
+            Event(step=int(record["step"]), wall_time=time.time(), summary=Summary(value=values))
         )
         writer.flush()
 

@@ -168,6 +168,7 @@ def _default(policy: str, cost: str) -> LearnerConfig:
             layer_norm=True,
             evaluation_updates=2_000,
             anchor_weight=1.0,
+            anchor_updates=50_000,
         )
         replay_config = ReplayConfig(warmup_steps=1_000, expert_fraction=0.25)
         return LearnerConfig(policy, cost, "default", policy_config, cost_config, replay_config, cloning)
