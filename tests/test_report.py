@@ -14,6 +14,7 @@ from oal import plots, report
 from oal.cli import app
 from oal.errors import InputError
 from oal.report import charts, curves, groups, pictures, results, summary
+from oal.report.statistics import Interval
 
 
 def read_groups(*paths: Path) -> list[groups.Group]:
@@ -102,7 +103,8 @@ def lose_all_records(folder: Path) -> None:
 
 
 def fail(folder: Path) -> None:
-    write(folder / "status.json", {"status": "failed", "step": 5, "error": "no room on the disk"})
+    trace = "Traceback (most recent call last):\nOSError: no room on the disk"
+    write(folder / "status.json", {"status": "failed", "step": 5, "error": "no room on the disk", "traceback": trace})
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def fail(folder: Path) -> None:
         (write_words_for_numbers, "'much'"),
         (write_words_for_scales, "'high'"),
         (lose_all_records, "no record of any return"),
-        (fail, "no room on the disk"),
+        (fail, "no room on the disk\nTraceback (most recent call last):"),
     ],
 )
 def test_a_damaged_folder_is_reported_and_the_others_go_on(tmp_path, damage, reason):
@@ -468,6 +470,12 @@ def test_ticks_are_round_and_few(low, high):
 )  # fmt: skip
 def test_short_numbers(value, text):
     assert charts.short(value) == text
+
+
+def test_written_intervals():
+    assert charts.written(Interval(0.974, 0.931, 1.0)) == "0.97 [0.93, 1.00]"
+    assert charts.written(Interval(-0.001, -0.25, 0.1)) == "0.00 [−0.25, 0.10]"
+    assert charts.written(Interval(0.5, float("nan"), float("nan"))) == "0.50"
 
 
 def test_bad_commands(tmp_path):

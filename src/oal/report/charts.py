@@ -278,9 +278,9 @@ def _rectangle(place: int, ends: tuple[float, float], y: float, height: float, t
 
 def written(interval: Interval, digits: int = 2) -> str:
     """Write an estimate with its interval: 0.97 [0.93, 1.00]."""
-    value = f"{interval.value:.{digits}f}"
+    value = f"{interval.value:z.{digits}f}"
     if math.isfinite(interval.low) and math.isfinite(interval.high):
-        value += f" [{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
+        value += f" [{interval.low:z.{digits}f}, {interval.high:z.{digits}f}]"
     return value.replace("-", "−")
 
 

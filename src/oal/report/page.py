@@ -208,6 +208,8 @@ def _steps(found: Reached | None) -> Html:
     if found is None:
         return safe("–")
     first = f"{_at(found.first)} ({found.first_seeds} of {found.seeds})"
+    if found.first_seeds == 0:
+        return safe(first)
     stays = f"stays: {_at(found.stays)} ({found.stays_seeds} of {found.seeds})"
     return joined([first, tag("small", stays)], "")
 

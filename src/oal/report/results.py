@@ -122,7 +122,7 @@ def read_run(folder: RunFolder) -> Run:
         config=config,
         metadata=metadata,
         status=status["status"],
-        error=str(status.get("error") or ""),
+        error="\n".join(str(status[part]).strip() for part in ("error", "traceback") if status.get(part)),
         steps=steps,
         returns={
             kind: np.array([as_number(record.get(name), name) for record in records], dtype=np.float64)

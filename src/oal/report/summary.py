@@ -232,8 +232,8 @@ def _latex_interval(found: Interval | None) -> str:
     if found is None:
         return "--"
     if np.isnan(found.low):
-        return f"${found.value:.2f}$"
-    return rf"${found.value:.2f}$ $[{found.low:.2f}, {found.high:.2f}]$"
+        return f"${found.value:z.2f}$"
+    return rf"${found.value:z.2f}$ $[{found.low:z.2f}, {found.high:z.2f}]$"
 
 
 def _latex_steps(found: Reached | None) -> str:
