@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from oal import plots
-from oal.report import curves
+from oal.report import charts, curves
 from oal.report.groups import Group, algorithms, tasks
 from oal.report.results import Kind
 from oal.report.summary import DRAWN_ESTIMATORS, Aggregate, worth_drawing
@@ -52,6 +52,7 @@ def _curves(path: Path, groups: Sequence[Group], kind: Kind) -> Path:
             for value in sorted(value for value in experts if math.isfinite(value)):
                 one.axhline(value, color="black", ls="--", lw=1, label="expert")
             one.set(title=task, xlabel="environment steps", ylabel=Y_LABELS[kind])
+            one.xaxis.set_major_formatter(lambda step, _: charts.short(step))
             one.legend(fontsize=7)
     return Path(f"{path}.png")
 
@@ -65,6 +66,7 @@ def _aggregate(path: Path, each: Aggregate) -> Path:
                 colour = _style(names, name)["color"]
                 one.barh(row, high - low, left=low, color=colour, alpha=0.5, height=0.6)
                 one.plot([value, value], [row - 0.4, row + 0.4], color=colour, lw=2)
+            one.use_sticky_edges = False
             one.set(title=estimator, xlabel=label)
             one.set_yticks(range(len(names)), names if one is axes[0] else [""] * len(names))
             one.invert_yaxis()
