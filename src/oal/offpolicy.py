@@ -261,6 +261,10 @@ class MDPOConfig:
     """Weight of the divergence from the policy that learning started with, in every state of the batch."""
     anchor_updates: int = 10_000
     """The anchor's weight falls as 1/(1 + k/this) over updates k that move the policy, as in following the leader."""
+    by_evidence: bool = False
+    """The anchor's weight is multiplied by (1 - e)² and the entropy's by e, where e in [0, 1] is how well the costs
+    of a batch tell the learner's transitions from the expert's: a policy that imitates already is held, one that
+    does not is let go and explores."""
     layer_norm: bool = False
 
     def __post_init__(self) -> None:
@@ -386,6 +390,18 @@ def divergence(actor: MLP, other: MLP, observation: jax.Array, *, kind: ActionKi
     return jnp.sum(jnp.exp(log_probs) * (log_probs - nets.log_policy(other, observation)), axis=-1)
 
 
+def evidence(cost: jax.Array, expert_rows: int) -> jax.Array:
+    """How well costs [B] tell learner from expert (the last rows): half the gap of their means, in units of the spread.
+
+    0: not at all. 1: each side has one cost, and they differ. Scale and level of the costs do not matter.
+    """
+    learner, expert = cost[:-expert_rows], cost[-expert_rows:]
+    half_gap = 0.5 * (jnp.mean(learner) - jnp.mean(expert))
+    centre = 0.5 * (jnp.mean(learner) + jnp.mean(expert))
+    spread = jnp.sqrt(0.5 * (jnp.mean((learner - centre) ** 2) + jnp.mean((expert - centre) ** 2)))
+    return jnp.clip(half_gap / jnp.maximum(spread, 1e-8), 0.0, 1.0)
+
+
 def mdpo_update(
     state: MDPOState,
     batch: Batch,
@@ -407,6 +423,9 @@ def mdpo_update(
     old_actor = refreshed(networks.actor, state.old_actor)
     old_critic = None if state.old_critic is None else refreshed(networks.critics[0], state.old_critic)
 
+    told_apart = evidence(batch.cost, expert_rows) if config.by_evidence and expert_rows else None
+    entropy_weight = config.entropy_weight if told_apart is None else config.entropy_weight * told_apart
+
     def actor_loss(actor: MLP) -> tuple[jax.Array, PolicyTerms]:
         terms = policy_terms(
             actor,
@@ -419,11 +438,13 @@ def mdpo_update(
             kind=kind,
             layer_norm=layer_norm,
         )
-        loss = config.kl_weight * terms.divergence - config.entropy_weight * terms.entropy + terms.followed
+        loss = config.kl_weight * terms.divergence - entropy_weight * terms.entropy + terms.followed
         loss = jnp.mean(loss)
         if state.anchor is not None:
             moved = jnp.maximum(state.updates - config.evaluation_updates, 0)
             weight = config.anchor_weight / (1.0 + moved / config.anchor_updates)
+            if told_apart is not None:
+                weight *= (1.0 - told_apart) ** 2
             loss += weight * jnp.mean(divergence(actor, state.anchor, batch.observation, kind=kind))
         if expert_rows and config.cloning_weight > 0.0:
             loss += config.cloning_weight * jnp.mean(terms.distance[-expert_rows:])
@@ -434,7 +455,7 @@ def mdpo_update(
         # Adam does not move on gradients that were 0 from the beginning
         moves = (state.updates >= config.evaluation_updates).astype(jnp.float32)
         actor_gradient = jax.tree.map(lambda leaf: moves * leaf, actor_gradient)
-    soft_cost = terms.worst - config.entropy_weight * terms.entropy
+    soft_cost = terms.worst - entropy_weight * terms.entropy
 
     next_value = nets.mlp(state.target_value, batch.next_observation, layer_norm=layer_norm)[..., 0]
     target = bootstrap_target(batch.cost, next_value, batch.terminated, config.gamma, absorbing_cost)
@@ -467,6 +488,8 @@ def mdpo_update(
         "policy_cost": jnp.mean(batch.cost),
         "absorbing_cost": jnp.asarray(absorbing_cost, jnp.float32),
     }
+    if told_apart is not None:
+        metrics["evidence"] = told_apart
     return new, metrics
 
 
