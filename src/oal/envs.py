@@ -775,7 +775,7 @@ def record_video(
     act: Act,
     path: str | os.PathLike[str],
     *,
-    seed: int = 0,
+    reset_seed: int = 0,
     horizon: int | None = None,
     frames: int = 200,
     picture_size: int = 240,
@@ -794,7 +794,7 @@ def record_video(
     try:
         spec = describe(env, horizon=horizon)
         codec, flatten = ActionCodec(spec), flattener(env.observation_space)
-        observation, _ = env.reset(seed=integer(seed, "video"))
+        observation, _ = env.reset(seed=reset_seed)
         every = math.ceil(spec.horizon / frames)
         pictures: list[np.ndarray] = []
         total, step, done = 0.0, 0, False

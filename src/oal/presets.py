@@ -164,11 +164,13 @@ def _default(policy: str, cost: str) -> LearnerConfig:
         policy_config: AnyPolicyConfig = MDPOConfig(
             batch_size=128,
             kl_weight=1.0,
+            entropy_weight=0.04,
             frozen_critic=False,
             layer_norm=True,
             evaluation_updates=2_000,
             anchor_weight=1.0,
             anchor_updates=50_000,
+            by_evidence=True,
         )
         replay_config = ReplayConfig(warmup_steps=1_000, expert_fraction=0.25)
         return LearnerConfig(policy, cost, "default", policy_config, cost_config, replay_config, cloning)

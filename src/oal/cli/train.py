@@ -84,6 +84,7 @@ def evaluate(
     sampled: bool = typer.Option(False, "--sampled", help="Draw actions instead of taking the likeliest."),
     seed: int = typer.Option(0, help="Seed of the fresh episodes."),
     video: Path | None = typer.Option(None, help="Film one episode as .gif or .mp4."),
+    film: bool = typer.Option(False, "--film", help="Film policy and expert into the run folder, for the report."),
 ) -> None:
     """Say how close a run's policy is to the expert: the imitation certificate, and the return where there is one."""
     _prepare(1)
@@ -94,6 +95,10 @@ def evaluate(
     if video is not None:
         earned = training.film(run, video, best=best, seed=seed)
         typer.echo(f"{video}: one episode, return {earned:.1f}")
+    if film:
+        earned, expert = training.film(run, best=best, seed=seed), training.film_expert(run)
+        beside = "" if expert is None else f"; expert.gif: the expert's, {expert:.1f}"
+        typer.echo(f"{run / 'video.gif'}: one episode, return {earned:.1f}{beside}")
 
 
 def _prepare(threads: int) -> None:
