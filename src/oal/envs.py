@@ -190,11 +190,13 @@ def make(
             env = source()
         else:
             extra: dict[str, Any] = {} if horizon is None else {"max_episode_steps": horizon}
+            if render_mode is not None:  # an environment that cannot be drawn need not know the word
+                extra["render_mode"] = render_mode
             if _is_mujoco(source):
                 _warn_through_python()
                 if render_mode is not None:
                     extra |= {"width": picture_size, "height": picture_size}
-            env = gym.make(source, disable_env_checker=True, render_mode=render_mode, **extra)
+            env = gym.make(source, disable_env_checker=True, **extra)
     except gym.error.DependencyNotInstalled as error:
         raise InputError(f"environment {source}: {error}") from None
     except gym.error.Error as error:
