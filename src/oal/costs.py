@@ -61,7 +61,7 @@ class CostConfig:
     standardise: bool = False
     """Standardise the costs that the policy pays."""
     amplitude: Literal["unit", "gap"] = "unit"
-    """gap: standardised costs are multiplied by how well they tell learner and expert apart, a number in [0, 1]."""
+    """gap: the policy's costs are multiplied by the evidence, how well they tell learner and expert apart."""
     clip: float | None = 10.0
     """The policy's costs are cut to [-clip, clip]."""
     absorbing: Literal["coordinate", "none"] = "none"
@@ -184,6 +184,8 @@ class CostView(NamedTuple):
     """The absorbing state's cost, in the units of standardised outputs."""
     gain: jax.Array
     """What both are multiplied by before the policy pays."""
+    evidence: jax.Array
+    """How well the outputs tell learner and expert apart: half the gap of their means over the spread, in [0, 1]."""
 
 
 class Moments(NamedTuple):
@@ -296,14 +298,14 @@ class CostPlayer:
             return -jax.nn.softplus(-output)
         return output
 
-    def __call__(self, view: CostView, batch: Batch) -> tuple[jax.Array, jax.Array]:
-        """Costs of a batch [B] and of the absorbing state, for the policy player's compiled block.
+    def __call__(self, view: CostView, batch: Batch) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Costs of a batch [B], of the absorbing state, and the evidence, for the policy player's compiled block.
 
-        Both are shifted by the absorbing cost, so that the absorbing state's value is 0, where value networks start:
-        episodes that end early would otherwise have values near c_abs/(1-γ) to climb to before anything is learned.
+        The costs are shifted by the absorbing cost, so that the absorbing state's value is 0, where value networks
+        start: episodes that end early would else have values near c_abs/(1-γ) to climb to before they learn anything.
         """
         cost = self.cost(view, batch.observation, batch.action)
-        return cost - view.gain * view.absorbing, jnp.zeros_like(view.absorbing)
+        return cost - view.gain * view.absorbing, jnp.zeros_like(view.absorbing), view.evidence
 
     # ----- learning
 
@@ -322,6 +324,7 @@ class CostPlayer:
             scale=jnp.float32(1.0),
             absorbing=jnp.float32(0.0),
             gain=jnp.float32(1.0),
+            evidence=jnp.float32(0.0),
         )
         dual = optimiser = None
         if isinstance(config, LinearConfig):
@@ -381,17 +384,19 @@ class CostPlayer:
         centre = 0.5 * (means[0] + means[1])
         squares = [_mean((cost - centre) ** 2, pairs.weight) for cost, pairs in zip(costs, both, strict=True)]
         spread = jnp.sqrt(0.5 * (squares[0] + squares[1]))
+        evidence = jnp.clip(0.5 * (means[0] - means[1]) / jnp.maximum(spread, 1e-6), 0.0, 1.0)
+        view = view._replace(evidence=evidence)
         if config.standardise:
             view = view._replace(centre=centre, scale=jnp.maximum(spread, 1e-6))
-            if config.amplitude == "gap":
-                view = view._replace(gain=jnp.clip(0.5 * (means[0] - means[1]) / view.scale, 0.0, 1.0))
+        if config.amplitude == "gap":
+            view = view._replace(gain=evidence)
         if config.absorbing == "coordinate":
             moved = view.absorbing + config.absorbing_step * (masses[0] - masses[1])
             view = view._replace(absorbing=jnp.clip(moved, -config.absorbing_bound, config.absorbing_bound))
         metrics |= {
             "cost_gap": means[0] - means[1],
             "cost_spread": spread,
-            "cost_gain": view.gain,
+            "evidence": evidence,
             "absorbing_mass": masses[0],
         }
         return state._replace(view=view, moments=moments), metrics

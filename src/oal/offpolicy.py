@@ -262,9 +262,8 @@ class MDPOConfig:
     anchor_updates: int = 10_000
     """The anchor's weight falls as 1/(1 + k/this) over updates k that move the policy, as in following the leader."""
     by_evidence: bool = False
-    """The anchor's weight is multiplied by (1 - e)² and the entropy's by e, where e in [0, 1] is how well the costs
-    of a batch tell the learner's transitions from the expert's: a policy that imitates already is held, one that
-    does not is let go and explores."""
+    """The anchor's weight is multiplied by (1 - e)² and the entropy's by e, where e in [0, 1] is how well the cost
+    tells learner and expert apart: a policy that imitates already is held, one that does not is let go and explores."""
     layer_norm: bool = False
 
     def __post_init__(self) -> None:
@@ -390,22 +389,11 @@ def divergence(actor: MLP, other: MLP, observation: jax.Array, *, kind: ActionKi
     return jnp.sum(jnp.exp(log_probs) * (log_probs - nets.log_policy(other, observation)), axis=-1)
 
 
-def evidence(cost: jax.Array, expert_rows: int) -> jax.Array:
-    """How well costs [B] tell learner from expert (the last rows): half the gap of their means, in units of the spread.
-
-    0: not at all. 1: each side has one cost, and they differ. Scale and level of the costs do not matter.
-    """
-    learner, expert = cost[:-expert_rows], cost[-expert_rows:]
-    half_gap = 0.5 * (jnp.mean(learner) - jnp.mean(expert))
-    centre = 0.5 * (jnp.mean(learner) + jnp.mean(expert))
-    spread = jnp.sqrt(0.5 * (jnp.mean((learner - centre) ** 2) + jnp.mean((expert - centre) ** 2)))
-    return jnp.clip(half_gap / jnp.maximum(spread, 1e-8), 0.0, 1.0)
-
-
 def mdpo_update(
     state: MDPOState,
     batch: Batch,
     absorbing_cost: jax.Array,
+    evidence: jax.Array | float = 1.0,
     *,
     shapes: Shapes,
     config: MDPOConfig,
@@ -423,8 +411,7 @@ def mdpo_update(
     old_actor = refreshed(networks.actor, state.old_actor)
     old_critic = None if state.old_critic is None else refreshed(networks.critics[0], state.old_critic)
 
-    told_apart = evidence(batch.cost, expert_rows) if config.by_evidence and expert_rows else None
-    entropy_weight = config.entropy_weight if told_apart is None else config.entropy_weight * told_apart
+    entropy_weight = config.entropy_weight * (evidence if config.by_evidence else 1.0)
 
     def actor_loss(actor: MLP) -> tuple[jax.Array, PolicyTerms]:
         terms = policy_terms(
@@ -443,8 +430,8 @@ def mdpo_update(
         if state.anchor is not None:
             moved = jnp.maximum(state.updates - config.evaluation_updates, 0)
             weight = config.anchor_weight / (1.0 + moved / config.anchor_updates)
-            if told_apart is not None:
-                weight *= (1.0 - told_apart) ** 2
+            if config.by_evidence:
+                weight *= (1.0 - evidence) ** 2
             loss += weight * jnp.mean(divergence(actor, state.anchor, batch.observation, kind=kind))
         if expert_rows and config.cloning_weight > 0.0:
             loss += config.cloning_weight * jnp.mean(terms.distance[-expert_rows:])
@@ -488,8 +475,6 @@ def mdpo_update(
         "policy_cost": jnp.mean(batch.cost),
         "absorbing_cost": jnp.asarray(absorbing_cost, jnp.float32),
     }
-    if told_apart is not None:
-        metrics["evidence"] = told_apart
     return new, metrics
 
 
@@ -497,11 +482,20 @@ def mdpo_update(
 # Blocks of updates, compiled
 
 
-Relabel = Callable[[Any, Batch], tuple[jax.Array, jax.Array]]
-"""(cost parameters, batch) -> (costs [B], cost of the absorbing state []): costs are computed when sampled."""
+class Priced(NamedTuple):
+    """Costs as they are when sampled: of a batch [B], of the absorbing state [], and how much they are worth []."""
+
+    cost: jax.Array
+    absorbing: jax.Array
+    evidence: jax.Array | float = 1.0
+    """How well the cost tells learner and expert apart, in [0, 1]; 1 for a cost that is simply given."""
 
 
-def recorded_cost(_: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
+Relabel = Callable[[Any, Batch], tuple[jax.Array, ...]]
+"""(cost parameters, batch) -> what `Priced` holds."""
+
+
+def recorded_cost(_: Any, batch: Batch) -> tuple[jax.Array, ...]:
     """Use the environment's own cost; once terminated nothing more is paid."""
     return batch.cost, jnp.float32(0.0)
 
@@ -514,15 +508,15 @@ def compile_block(
 ) -> Callable[[Any, Any, Any], tuple[Any, dict[str, jax.Array]]]:
     """Compile (state, rows [G, B, width], cost parameters) -> (state, mean metrics) for G updates in one scan.
 
-    `update` is (state, batch, absorbing cost) -> (state, metrics). The state is donated: the caller must not use the
-    one it passed in. The call returns at once; reading a result waits for it.
+    `update` is (state, batch, absorbing cost, evidence) -> (state, metrics). The state is donated: the caller must not
+    use the one it passed in. The call returns at once; reading a result waits for it.
     """
 
     def block(state: Any, rows: jax.Array, cost_params: Any) -> tuple[Any, dict[str, jax.Array]]:
         def body(state: Any, rows: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
             batch = unpack(rows, shapes.observation_size, shapes.action_size)
-            cost, absorbing_cost = relabel(cost_params, batch)
-            return update(state, batch._replace(cost=cost), absorbing_cost)
+            priced = Priced(*relabel(cost_params, batch))
+            return update(state, batch._replace(cost=priced.cost), priced.absorbing, priced.evidence)
 
         state, metrics = jax.lax.scan(body, state, rows)
         return state, jax.tree.map(jnp.mean, metrics)
@@ -533,7 +527,13 @@ def compile_block(
 @lru_cache(maxsize=32)
 def compile_sac(shapes: Shapes, config: SACConfig, *, relabel: Relabel = recorded_cost) -> Callable[..., Any]:
     """Compile SAC's block of updates (see `compile_block`); equal settings share one compiled program."""
-    return compile_block(partial(sac_update, shapes=shapes, config=config), shapes, relabel=relabel)
+
+    def update(
+        state: SACState, batch: Batch, absorbing_cost: jax.Array, _: Any
+    ) -> tuple[SACState, dict[str, jax.Array]]:
+        return sac_update(state, batch, absorbing_cost, shapes=shapes, config=config)
+
+    return compile_block(update, shapes, relabel=relabel)
 
 
 @lru_cache(maxsize=32)

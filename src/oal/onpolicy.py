@@ -477,7 +477,7 @@ def improvement(
     rows = jax.tree.map(lambda part: part.reshape(-1, *part.shape[2:]), rollout)
     action = jnp.tanh(rows.draw) if shapes.kind == "continuous" else rows.draw
     batch = Batch(rows.observation, action, rows.cost, rows.next_observation, rows.terminated.astype(jnp.float32))
-    cost, absorbing_cost = relabel(cost_params, batch)
+    cost, absorbing_cost, *_ = relabel(cost_params, batch)
     cost = jnp.where(rows.valid, cost, 0.0)
     weight = rows.valid / jnp.maximum(jnp.sum(rows.valid), 1)
 
