@@ -229,6 +229,8 @@ def sac_update(
         "entropy": entropy,
         "temperature": temperature,
         "target_mean": jnp.mean(target),
+        "policy_cost": jnp.mean(batch.cost),
+        "absorbing_cost": jnp.asarray(absorbing_cost, jnp.float32),
     }
     return new, metrics
 
