@@ -16,7 +16,7 @@ from oal import callbacks, certificate, demos, files, seeding
 from oal import config as configs
 from oal.certificate import Certificate
 from oal.demos import Demos
-from oal.envs import UniformPolicy, evaluate, record_demos, record_video
+from oal.envs import ActionCodec, EnvSpec, UniformPolicy, evaluate, record_demos, record_video
 from oal.errors import InputError, at_least
 from oal.learned import LearnedCost
 from oal.learner import GAIL, KIND, OAL, Callback
@@ -122,7 +122,10 @@ class Run:
         if learner.step < self.config.total_steps:  # stopped early, between two checkpoints
             learner.save(folder.checkpoint)
         learner.policy().save(folder.policy)
-        LearnedCost.of(learner).save(folder.cost)
+        cost = LearnedCost.of(learner)
+        cost.save(folder.cost)
+        if self.config.learner.cost == "linear":
+            files.write_json(folder.path / "cost.json", cost.to_json())
         folder.write_table()
         folder.set_status("finished", step=learner.step)
 
@@ -160,9 +163,13 @@ def start(config: RunConfig, path: str | Path, *, demonstrations: tuple[Demos, D
         "environment_state": "saved" if learner.envs.state() is not None else "episodes restart at each checkpoint",
     }
     folder = RunFolder.create(path, config.to_json(), metadata)
-    chosen.save(folder.demos)
-    if held_out is not None:
-        held_out.save(folder.held_out)
+    try:
+        if held_out is not None:
+            held_out.save(folder.held_out)
+        chosen.save(folder.demos)  # last: a folder that has them can be resumed
+    except BaseException:
+        folder.release()
+        raise
     return Run(folder, config, learner)
 
 
@@ -170,15 +177,19 @@ def resume(path: str | Path, *, total_steps: int | None = None) -> Run:
     """Go on with a run from its last checkpoint, or from its beginning if it has none; a longer end may be given."""
     folder = RunFolder.open(path, kind=KIND)
     folder.lock()
-    config = RunConfig.from_json(folder.config)
-    if total_steps is not None and total_steps != config.total_steps:
-        at_least("steps", total_steps, 1)
-        config = replace(config, total_steps=total_steps)
-        folder.describe(config.to_json(), folder.metadata)
-    learner = _learner(config, demos.load(folder.demos))
-    if folder.checkpoint.exists():
-        learner.restore(folder.checkpoint)
-    folder.rewind(learner.step)
+    try:
+        config = RunConfig.from_json(folder.config)
+        if total_steps is not None and total_steps != config.total_steps:
+            at_least("steps", total_steps, 1)
+            config = replace(config, total_steps=total_steps)
+            folder.describe(config.to_json(), folder.metadata)
+        learner = _learner(config, demos.load(folder.demos))
+        if folder.checkpoint.exists():
+            learner.restore(folder.checkpoint)
+        folder.rewind(learner.step)
+    except BaseException:
+        folder.release()
+        raise
     return Run(folder, config, learner)
 
 
@@ -244,8 +255,24 @@ def certify(
     return result
 
 
-def film(path: str | Path, video: str | Path, *, best: bool = False, seed: int = 0) -> float:
-    """Film one episode of a run's policy; return what it earned."""
+def film(path: str | Path, video: str | Path | None = None, *, best: bool = False, seed: int = 0) -> float:
+    """Film one episode of a run's policy, into the run folder unless told otherwise; return what it earned."""
+    folder = RunFolder.open(path, kind=KIND)
+    config, policy = RunConfig.from_json(folder.config), policy_of(folder, best=best)
+    start = seeding.integer(seed, "video")
+    return record_video(config.env, policy.act, video or folder.video, reset_seed=start, horizon=config.horizon)
+
+
+def film_expert(path: str | Path) -> float | None:
+    """Film a run's first demonstration by taking its actions again; None if it does not say how its episode began."""
     folder = RunFolder.open(path, kind=KIND)
     config = RunConfig.from_json(folder.config)
-    return record_video(config.env, policy_of(folder, best=best).act, video, seed=seed, horizon=config.horizon)
+    shown = demos.load(folder.demos)[0]
+    if shown.seed is None or shown.stride > 1:
+        return None
+    spec = EnvSpec.from_json(folder.metadata["environment"])
+    encoded = ActionCodec(spec).encode(shown.actions)
+    actions = iter(encoded[:, None])
+    # an episode that goes on longer than the demonstration repeats its last action
+    replay = lambda _: next(actions, encoded[-1:])  # noqa: E731
+    return record_video(config.env, replay, folder.path / "expert.gif", reset_seed=shown.seed, horizon=config.horizon)
