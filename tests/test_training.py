@@ -1,0 +1,229 @@
+"""Runs in folders: what they hold, what stops them, and that a killed run goes on as if it had never been stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oal import demos, training
+from oal.errors import InputError
+from oal.learned import LearnedCost
+from oal.learner import DivergedError
+from oal.policy import Policy
+from oal.presets import preset
+from oal.runs import RunFolder
+
+SMALL = {
+    "policy.hidden": [16],
+    "policy.batch_size": 16,
+    "policy.evaluation_updates": 50,
+    "replay.warmup_steps": 100,
+    "replay.block": 20,
+    "cost.hidden": [8],
+    "cost.minibatches": 2,
+    "cost.batch_size": 16,
+    "bc.epochs": 1,
+}
+
+
+def small(**changes: Any) -> training.RunConfig:
+    fields: dict[str, Any] = {
+        "env": "InvertedPendulum-v5",
+        "learner": preset("mdpo", "neural", settings=SMALL),
+        "total_steps": 600,
+        "trajectories": 2,
+        "log_every": 100,
+        "evaluate_every": 200,
+        "evaluation_episodes": 2,
+        "checkpoint_every": 200,
+    }
+    return training.RunConfig(**fields | changes)
+
+
+class Kill(BaseException):
+    """Stops a run in the middle, as a signal does."""
+
+
+def contents(path: Path) -> dict[str, Any]:
+    """Everything a run left that must not depend on how often it was stopped."""
+    folder = RunFolder(path)
+    records = [{k: v for k, v in record.items() if k != "seconds"} for record in folder.records()]
+    return {
+        "records": records,
+        "policy": folder.policy.read_bytes(),
+        "best": folder.best.read_bytes(),
+        "cost": folder.cost.read_bytes(),
+    }
+
+
+def test_a_run_folder_holds_what_reporting_needs(tmp_path: Path) -> None:
+    run = training.start(small(), tmp_path / "run")
+    learner = run.go()
+    folder = RunFolder.open(tmp_path / "run")
+    assert folder.status["status"] == "finished"
+    records = folder.records()
+    assert [record["step"] for record in records] == [100, 200, 300, 400, 500, 600]
+    evaluated = [record["step"] for record in records if record.get("evaluation_return") is not None]
+    assert evaluated == [200, 400, 600]
+    assert all(np.isfinite(record["al_regret_l2"]) for record in records)
+    assert folder.metadata["expert_return"] == 1000.0
+    assert 0.0 < folder.metadata["random_return"] < 100.0
+    assert folder.metadata["environment_state"] == "saved"
+    assert len(demos.load(folder.demos)) == 2
+    assert len(demos.load(folder.held_out)) == 18
+    assert folder.table.read_text().count("\n") == 7
+    observation = demos.load(folder.demos)[0].observations[0]
+    action, _ = Policy.load(folder.policy).predict(observation)
+    np.testing.assert_array_equal(action, learner.predict(observation)[0])
+    cost = LearnedCost.load(folder.cost)
+    assert np.isfinite(cost(observation[None], action[None])).all()
+    assert training.RunConfig.from_json(folder.config) == small()
+
+
+@pytest.mark.parametrize(("policy", "cost"), [("mdpo", "neural"), ("trpo", "linear")])
+def test_an_interrupted_run_equals_the_one_that_was_not(
+    policy: str, cost: str, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    settings = SMALL if policy == "mdpo" else {"policy.hidden": [8], "policy.batch_steps": 50, "bc.epochs": 1}
+    if cost == "linear":
+        settings = {name: value for name, value in settings.items() if not name.startswith("cost.")}
+    config = small(learner=preset(policy, cost, settings=settings))
+    training.start(config, tmp_path / "whole").go()
+
+    stops = 0
+    run = training.start(config, tmp_path / "cut")
+    while True:
+        at = run.learner.step + int(rng.integers(20, 260))
+        try:
+            run.go(sinks=[lambda record, at=at: _stop_after(record["step"], at)])
+            break
+        except Kill:
+            stops += 1
+            run = training.resume(tmp_path / "cut")
+    assert stops >= 1
+    assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
+
+
+def _stop_after(step: int, at: int) -> None:
+    if step >= at:
+        raise Kill
+
+
+def test_a_run_without_a_checkpoint_begins_again(tmp_path: Path) -> None:
+    run = training.start(small(total_steps=300), tmp_path / "run")
+    with pytest.raises(Kill):
+        run.go(sinks=[lambda record: _stop_after(record["step"], 100)])
+    again = training.resume(tmp_path / "run")
+    assert again.learner.step == 0
+    assert RunFolder(tmp_path / "run").records() == []
+    again.go()
+    training.start(small(total_steps=300), tmp_path / "whole").go()
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
+def test_a_resumed_run_may_be_given_another_end(tmp_path: Path) -> None:
+    training.start(small(total_steps=400), tmp_path / "run").go()
+    training.resume(tmp_path / "run", total_steps=600).go()
+    folder = RunFolder(tmp_path / "run")
+    assert folder.status == {"status": "finished", "step": 600}
+    assert folder.config["total_steps"] == 600
+    assert [record["step"] for record in folder.records()] == [100, 200, 300, 400, 500, 600]
+
+
+def test_what_goes_wrong_is_written_down_and_loses_nothing(tmp_path: Path) -> None:
+    run = training.start(small(), tmp_path / "run")
+
+    def fails(record: Any) -> None:
+        if record["step"] >= 300:
+            raise DivergedError("actor_loss became NaN by step 300")
+
+    with pytest.raises(DivergedError):
+        run.go(sinks=[fails])
+    folder = RunFolder(tmp_path / "run")
+    assert folder.status["status"] == "failed"
+    assert "actor_loss became NaN" in folder.status["error"]
+    assert "Traceback" in folder.status["traceback"]
+    assert training.resume(folder.path).learner.step == 200, "the last good checkpoint"
+
+
+def test_the_certificate_of_a_run(tmp_path: Path) -> None:
+    training.start(small(total_steps=200), tmp_path / "run").go()
+    result = training.certify(tmp_path / "run", episodes=3)
+    written = json.loads((tmp_path / "run" / "certificate.json").read_text())
+    assert written["compared_with"] == "held-out demonstrations"
+    assert written["linear_l2"]["value"] == pytest.approx(result.linear_l2.value)
+    assert result.learned_cost is not None
+    assert result.returns is not None
+    assert result == training.certify(tmp_path / "run", episodes=3), "the same seed, the same certificate"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"total_steps": 0}, "steps is 0"),
+        ({"trajectories": 0}, "trajectories is 0"),
+        ({"checkpoint_every": 250}, "multiple of log_every"),
+        ({"evaluation_episodes": 0}, "evaluation_episodes is 0"),
+    ],
+)
+def test_bad_settings_of_a_run(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        small(**changes)
+
+
+def test_bad_runs(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds 20 trajectories, fewer than the 30"):
+        training.start(small(trajectories=30), tmp_path / "many")
+    with pytest.raises(InputError, match="another environment"):
+        training.start(small(env="InvertedPendulum-v5", demos="Hopper-v5"), tmp_path / "other")
+    assert not (tmp_path / "other" / "config.json").exists()
+    with pytest.raises(InputError, match="holds no run"):
+        training.resume(tmp_path / "nowhere")
+    training.start(small(total_steps=100), tmp_path / "run").go()
+    with pytest.raises(InputError, match="holds a run already"):
+        training.start(small(), tmp_path / "run")
+    (tmp_path / "run" / "checkpoint.safetensors").write_bytes(b"not a checkpoint")
+    with pytest.raises(InputError, match=r"checkpoint\.safetensors"):
+        training.resume(tmp_path / "run", total_steps=200)
+
+
+@pytest.mark.slow
+def test_ten_kills_in_one_run_change_nothing(tmp_path: Path) -> None:
+    """SIGKILL at random moments, at least ten times, from the command line; each time `oal resume` goes on."""
+    arguments = ["InvertedPendulum-v5", "--steps", "60000", "--trajectories", "2", "--quiet"]
+    arguments += ["--checkpoint-every", "2000", "--evaluate-every", "10000", "--evaluation-episodes", "1"]
+    for name, value in SMALL.items():
+        arguments += ["--set", f"{name}={json.dumps(value)}"]
+    oal = [sys.executable, "-m", "oal"]
+    environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled")}
+    subprocess.run([*oal, "train", *arguments, "--out", str(tmp_path / "whole")], check=True, env=environment)
+
+    cut, kills = tmp_path / "cut", 0
+    rng = np.random.default_rng(0)
+    process = subprocess.Popen([*oal, "train", *arguments, "--out", str(cut)], env=environment)
+    while process.poll() is None:
+        reached = _checkpointed(cut)
+        # let it take at least one checkpoint more, then a random moment longer
+        while process.poll() is None and _checkpointed(cut) == reached:
+            time.sleep(0.02)
+        time.sleep(float(rng.uniform(0.0, 1.0)))
+        if process.poll() is None and kills < 12:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+            process = subprocess.Popen([*oal, "resume", str(cut), "--quiet"], env=environment)
+    assert process.returncode == 0
+    assert kills >= 10
+    assert contents(cut) == contents(tmp_path / "whole")
+
+
+def _checkpointed(folder: Path) -> float:
+    path = folder / "checkpoint.safetensors"
+    return path.stat().st_mtime if path.exists() else 0.0
