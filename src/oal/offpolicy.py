@@ -264,7 +264,7 @@ class MDPOConfig:
     anchor_updates: int = 10_000
     """The anchor's weight falls as 1/(1 + k/this) over updates k that move the policy, as in following the leader."""
     by_evidence: bool = False
-    """The anchor's weight is multiplied by (1 - e)² and the entropy's by e, where e in [0, 1] is how well the cost
+    """The anchor's weight is multiplied by (1 - e²)² and the entropy's by e², where e in [0, 1] is how well the cost
     tells learner and expert apart: a policy that imitates already is held, one that does not is let go and explores."""
     layer_norm: bool = False
 
@@ -413,7 +413,8 @@ def mdpo_update(
     old_actor = refreshed(networks.actor, state.old_actor)
     old_critic = None if state.old_critic is None else refreshed(networks.critics[0], state.old_critic)
 
-    entropy_weight = config.entropy_weight * (evidence if config.by_evidence else 1.0)
+    doubt = evidence**2 if config.by_evidence else None
+    entropy_weight = config.entropy_weight if doubt is None else config.entropy_weight * doubt
 
     def actor_loss(actor: MLP) -> tuple[jax.Array, PolicyTerms]:
         terms = policy_terms(
@@ -432,8 +433,8 @@ def mdpo_update(
         if state.anchor is not None:
             moved = jnp.maximum(state.updates - config.evaluation_updates, 0)
             weight = config.anchor_weight / (1.0 + moved / config.anchor_updates)
-            if config.by_evidence:
-                weight *= (1.0 - evidence) ** 2
+            if doubt is not None:
+                weight *= (1.0 - doubt) ** 2
             loss += weight * jnp.mean(divergence(actor, state.anchor, batch.observation, kind=kind))
         if expert_rows and config.cloning_weight > 0.0:
             loss += config.cloning_weight * jnp.mean(terms.distance[-expert_rows:])
