@@ -39,15 +39,62 @@ def progress(text: str, total: int, *, enabled: bool = True) -> Iterator[Callabl
         yield lambda steps, note="": bar.update(task, advance=steps, note=note)
 
 
+class Board:
+    """A table on stderr that is drawn again and again, with lines of news above it; without a terminal, the lines.
+
+    Use it as a context: what it shows last stays.
+    """
+
+    def __init__(self, columns: Sequence[str], *, enabled: bool = True) -> None:
+        self._columns, self._enabled = columns, enabled
+        self._live: Any = None
+
+    def __enter__(self) -> "Board":
+        if self._enabled and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(console=Console(stderr=True), refresh_per_second=4)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    @property
+    def live(self) -> bool:
+        """Whether a table is drawn."""
+        return self._live is not None
+
+    def say(self, text: str) -> None:
+        """Print a line of news."""
+        if self._live is not None:
+            self._live.console.print(text, markup=False, highlight=False)
+        elif self._enabled:
+            print(text, file=sys.stderr, flush=True)
+
+    def show(self, rows: Sequence[Sequence[Any]], caption: str) -> None:
+        """Draw the table anew."""
+        if self._live is not None:
+            self._live.update(_grid(self._columns, rows, caption=caption, caption_justify="left"))
+
+
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print a table on stdout; numbers are set to the right."""
     from rich.console import Console
-    from rich.table import Table
 
-    grid = Table(title=title, title_justify="left")
+    Console().print(_grid(columns, rows, title=title, title_justify="left"))
+
+
+def _grid(columns: Sequence[str], rows: Sequence[Sequence[Any]], **options: Any) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(**options)
     for index, column in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row[index], (int, float)) for row in rows)
         grid.add_column(column, justify="right" if numeric else "left")
     for row in rows:
-        grid.add_row(*(f"{x:.4g}" if isinstance(x, float) else str(x) for x in row))
-    Console().print(grid)
+        grid.add_row(*(f"{x:.4g}" if isinstance(x, float) else Text(str(x)) for x in row))
+    return grid

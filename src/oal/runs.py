@@ -27,6 +27,10 @@ STATUSES = ("running", "finished", "stopped", "failed")
 _OLD_STATUSES = {"trained": "finished"}
 
 
+class BusyError(InputError):
+    """Another process trains into the folder."""
+
+
 class RunFolder:
     """One run's folder. `RunFolder(path)` reads nothing yet; `open` and `create` say at once what is wrong."""
 
@@ -115,6 +119,11 @@ class RunFolder:
         return self._read_config()[1]
 
     @property
+    def described(self) -> bool:
+        """Whether `describe` was ever called here."""
+        return self._config_path.exists()
+
+    @property
     def metadata(self) -> dict[str, Any]:
         written = self._read_object(self._config_path)
         if "format" in written:
@@ -127,6 +136,10 @@ class RunFolder:
         """Write what the run is: at its beginning, or again when a resumed run is given another end."""
         files.write_json(self._metadata_path, plain(metadata))
         files.write_json(self._config_path, {"format": FORMAT_VERSION, "kind": kind, "config": plain(config)})
+
+    def forget(self) -> None:
+        """Take back `describe`: the folder holds no run any more. Hold the lock, and only where nothing was learned."""
+        self._config_path.unlink(missing_ok=True)
 
     def _read_config(self) -> tuple[str, dict[str, Any]]:
         if not self._config_path.exists():
@@ -237,7 +250,7 @@ class RunFolder:
         except BlockingIOError:
             holder = os.read(descriptor, 20).decode(errors="replace").strip() or "unknown"
             self.release()
-            raise InputError(
+            raise BusyError(
                 f"{self} is being trained into by another process (id {holder}): wait for it, stop it, or choose "
                 "another folder"
             ) from None
@@ -246,6 +259,20 @@ class RunFolder:
         os.ftruncate(descriptor, 0)
         os.write(descriptor, str(os.getpid()).encode())
         files.sweep(self.path)
+
+    @property
+    def busy(self) -> bool:
+        """Whether some process trains here now, as far as locks can tell."""
+        if fcntl is None or not self._lock_path.exists():
+            return False
+        with self._lock_path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+        return False
 
     def release(self) -> None:
         """Let other processes train into this folder."""

@@ -11,6 +11,7 @@ from oal.cli.demo import demo
 from oal.cli.expert import expert
 from oal.cli.figure import figure
 from oal.cli.report import report
+from oal.cli.sweep import runs_app, sweep
 from oal.cli.train import evaluate, resume, train
 from oal.errors import InputError
 
@@ -40,6 +41,8 @@ app.command()(demo)
 app.command()(train)
 app.command()(resume)
 app.command("eval")(evaluate)
+app.command()(sweep)
+app.add_typer(runs_app, name="runs")
 app.command()(report)
 app.command()(cost)
 app.command()(expert)

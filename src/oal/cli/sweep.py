@@ -1,0 +1,157 @@
+"""`oal sweep` and `oal runs`: many runs from one file, and what is in their folders."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from oal.executors import Executor
+    from oal.runs import RunFolder
+
+runs_app = typer.Typer(no_args_is_help=True, help="List, show and remove run folders.")
+
+
+def sweep(
+    file: Path = typer.Argument(..., help="A TOML file with a [grid] of lists; see the documentation of sweeps."),
+    out: Path | None = typer.Option(None, help="Folder of the runs; default: the file's out, or runs/NAME."),
+    processes: int | None = typer.Option(None, help="Local processes, one thread each; default: one for each core."),
+    inline: bool = typer.Option(False, "--inline", help="One run after the other in this process."),
+    ray: str | None = typer.Option(None, help="A Ray cluster: auto, or HOST:PORT."),
+    retry: bool = typer.Option(False, "--retry", help="Take up failed runs again."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Only say what would be run."),
+    quiet: bool = typer.Option(False, "--quiet", help="No table of progress."),
+) -> None:
+    """Carry out the runs of a sweep that are not finished yet. Stop it and start it again at will."""
+    from oal import console, runtime
+    from oal.errors import InputError
+
+    if sum((processes is not None, inline, ray is not None)) > 1:
+        raise InputError("--processes, --inline and --ray exclude each other: give one of them")
+    runtime.set_threads(1)
+    runtime.keep_compiled_programs()
+    from oal.experiment import Sweep
+    from oal.runs import RunFolder
+
+    plan = Sweep.read(file, out=out)
+    if dry_run:
+        rows = [(run.name, run.config.total_steps, _state(RunFolder(run.folder))) for run in plan.runs()]
+        console.table(f"{plan.name}, in {plan.out}", ("run", "steps", "state"), rows)
+        return
+    summary = plan.go(_executor(processes, inline, ray), retry=retry, show=not quiet)
+    for outcome in summary.of("failed"):
+        typer.echo(f"\n{outcome.run.folder} failed: {outcome.error}", err=True)
+        if outcome.traceback:
+            typer.echo(outcome.traceback.rstrip(), err=True)
+    typer.echo(f"{plan.out}: {summary}")
+    if not summary.complete:
+        if summary.of("failed"):
+            typer.echo("Failed runs are taken up again with --retry.", err=True)
+        raise typer.Exit(1)
+
+
+def _executor(processes: int | None, inline: bool, ray: str | None) -> "Executor":
+    from oal import executors
+
+    if inline:
+        return executors.Inline()
+    return executors.Processes(processes) if ray is None else executors.RayCluster(ray)
+
+
+ROOT = typer.Argument(Path("runs"), help="A folder with runs below it.")
+
+
+@runs_app.command("list")
+def list_runs(root: Path = ROOT) -> None:
+    """List the runs below a folder, and how far they are."""
+    from oal import console
+    from oal.runs import RunFolder
+
+    found = RunFolder.find(root)
+    columns = ("run", "env", "policy", "cost", "seed", "step", "of", "state", "return", "expert")
+    console.table(f"{len(found)} runs in {root}", columns, [_row(folder, root) for folder in found])
+
+
+@runs_app.command("show")
+def show_run(run: Path = typer.Argument(..., help="A run folder.")) -> None:
+    """Show one run: its configuration, how far it is, its last record, and why it failed."""
+    from oal import console
+    from oal.runs import RunFolder
+
+    folder = RunFolder.open(run)
+    status, records = folder.status, folder.records()
+    console.table("Configuration", ("field", "value"), list(_flat(folder.config).items()))
+    if records:
+        console.table("Last record", ("metric", "value"), [(n, v) for n, v in records[-1].items() if v is not None])
+    total = folder.config.get("total_steps")
+    typer.echo(f"{run}: {_state(folder)}, step {status.get('step')} of {total}")
+    if status.get("error"):
+        typer.echo(status.get("traceback") or status["error"])
+
+
+@runs_app.command("rm")
+def remove_runs(
+    runs: list[Path] = typer.Argument(..., help="Run folders, or folders above them."),
+    state: str | None = typer.Option(None, help="Only runs in this state: failed, stopped, interrupted, damaged, ..."),
+    yes: bool = typer.Option(False, "--yes", help="Do not ask."),
+) -> None:
+    """Remove runs with everything in their folders. Runs that are being trained are refused."""
+    from oal.errors import InputError, choice
+    from oal.runs import BusyError, RunFolder
+
+    if state is not None:
+        choice("state", state, STATES)
+    found = {folder.path: folder for root in runs for folder in RunFolder.find(root)}
+    chosen = [folder for folder in found.values() if state is None or _state(folder) == state]
+    if not chosen:
+        raise InputError(f"there is no{'' if state is None else f' {state}'} run in {', '.join(map(str, runs))}")
+    for folder in chosen:
+        typer.echo(f"{folder}: {_state(folder)}")
+    if not yes and not typer.confirm(f"Remove {'this run' if len(chosen) == 1 else f'these {len(chosen)} runs'}?"):
+        raise typer.Exit(1)
+    for folder in chosen:
+        if folder.busy:
+            raise BusyError(f"{folder} is being trained: stop it first")
+        shutil.rmtree(folder.path)
+    typer.echo(f"Removed: {len(chosen)}")
+
+
+STATES = ("new", "running", "interrupted", "finished", "stopped", "failed", "damaged")
+
+
+def _state(folder: "RunFolder") -> str:
+    """Say in one word how a run is; one that was killed says of itself that it is running, but holds no lock."""
+    from oal.errors import InputError
+
+    if not folder.described:
+        return "new"
+    try:
+        _, state = folder.config, folder.status["status"]
+    except InputError:
+        return "damaged"
+    if state == "running" and not folder.busy:
+        return "interrupted"
+    return state if state in STATES else "damaged"
+
+
+def _row(folder: "RunFolder", root: Path) -> tuple[Any, ...]:
+    name = folder.path.name if folder.path == root else str(folder.path.relative_to(root))
+    state = _state(folder)
+    if state == "damaged":
+        return name, *[""] * 6, state, "", ""
+    config = folder.config
+    described = [config.get(field, "") for field in ("env", "policy", "cost", "seed")]
+    returns = [record.get("evaluation_return") for record in folder.records()]
+    last = next((value for value in reversed(returns) if value is not None), "")
+    expert = folder.metadata.get("expert_return")
+    steps = folder.status.get("step", ""), config.get("total_steps", "")
+    return name, *described, *steps, state, last, "" if expert is None else expert
+
+
+def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for name, value in config.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": json.dumps(value)}
+    return flat
