@@ -223,9 +223,9 @@ def gail(*, quick: bool = False, env_id: str = "HalfCheetah-v5") -> list[dict[st
             "name": f"{name} imitation's GAIL + SAC",
             "threads": THREADS,
             "aim": 2.0,
-            "differs": "oal: MDPO with layer norm, costs computed when sampled, a Lipschitz penalty, blocks of 50 "
-            "steps; imitation: SAC, rewards as they were when collected, no penalty, environment version v4. Both: "
-            "256-256, batch 256, cost network 100-100, 10 minibatches of 100 + 100 pairs every 100 steps",
+            "differs": "oal: MDPO with layer norm and an anchor, costs computed when sampled, a Lipschitz penalty, "
+            "blocks of 50 steps; imitation: SAC, rewards as they were when collected, no penalty, environment version "
+            "v4. Both: 256-256, batch 256, cost network 100-100, 10 minibatches of 100 + 100 pairs every 100 steps",
         },
         "sbx": {
             "name": f"{name} sbx's SAC",

@@ -32,8 +32,11 @@ def mdpo(
     hidden: Sequence[int],
     batch_size: int,
     cost_hidden: Sequence[int] | None = None,
+    anchored: bool = False,
 ) -> float:
     """One update of off-policy MDPO: the old actor, the actor, both critics, V, its target, and the cost network.
+
+    An anchored policy also needs the policy it started from. What is computed twice is counted once.
 
     The actor's gradient passes through two critics' worth of products whether it follows the live pair (forward and
     input gradient of both) or the frozen one (forward of the pair for V, forward and input gradient of the old one).
@@ -41,7 +44,7 @@ def mdpo(
     actor = products([observation_size, *hidden, 2 * action_size], batch_size)
     critic = products([observation_size + action_size, *hidden, 1], batch_size)
     value = products([observation_size, *hidden, 1], batch_size)
-    policy = sum(actor) + fitted(actor) + 2 * (2 * sum(critic))
+    policy = (1 + anchored) * sum(actor) + fitted(actor) + 2 * (2 * sum(critic))
     values = sum(value) + fitted(value)
     costs = 0.0 if cost_hidden is None else sum(products([observation_size + action_size, *cost_hidden, 1], batch_size))
     return policy + values + 2 * fitted(critic) + costs

@@ -139,7 +139,12 @@ def learn_with_oal(options: argparse.Namespace, clock: Clock) -> None:
         settings |= (
             {"policy.batch_steps": BATCH_STEPS, "cost.window": BATCH_STEPS}
             if on_policy
-            else {"replay.warmup_steps": LEARNING_STARTS, "replay.capacity": REPLAY_CAPACITY}
+            else {
+                "policy.hidden": (256, 256),
+                "policy.batch_size": 256,
+                "replay.warmup_steps": LEARNING_STARTS,
+                "replay.capacity": REPLAY_CAPACITY,
+            }
         )
     learner = OAL(
         options.env,

@@ -56,7 +56,7 @@ def main() -> None:
     shapes = Shapes("continuous", OBSERVATION_SIZE, ACTION_SIZE)
     rng = np.random.default_rng(0)
     width = 2 * OBSERVATION_SIZE + ACTION_SIZE + 2
-    learner = preset("mdpo", "neural")
+    learner = preset("mdpo", "neural", settings={"policy.hidden": (256, 256), "policy.batch_size": 256})
     sac, mdpo, cost = SACConfig(), learner.policy_config, learner.cost_config
     replay = learner.replay_config
     assert isinstance(mdpo, MDPOConfig)
@@ -79,7 +79,7 @@ def main() -> None:
             init_mdpo(0, shapes, mdpo),
             compile_mdpo(shapes, mdpo, relabel=player, expert_rows=round(replay.expert_fraction * mdpo.batch_size)),
             player.init(0, pairs).view,
-            flops.mdpo(*sizes, mdpo.hidden, mdpo.batch_size, cost.hidden),
+            flops.mdpo(*sizes, mdpo.hidden, mdpo.batch_size, cost.hidden, anchored=mdpo.anchor_weight > 0.0),
         ),
     }
     rows = rng.normal(size=(options.updates, 256, width)).astype(np.float32)

@@ -19,6 +19,7 @@ from common import ROOT, WorkerError, install, ratios, spread, work
 from deep import DEMONSTRATIONS, OURS, THREADS, exported_demos
 
 from oal import console, files, plots
+from oal.presets import preset
 from oal.provenance import provenance
 
 ENVIRONMENTS = ("HalfCheetah-v5", "Hopper-v5")
@@ -29,10 +30,6 @@ LEARNERS: dict[str, dict[str, str]] = {
     "imitation GAIL + PPO": {"library": "imitation", "player": "on"},
 }
 THRESHOLD = 0.9
-DIFFERS = (
-    "oal's default preset; imitation: PPO as it was tuned there for the task, SAC at one update per step, environment "
-    "version v4. A learner that does not get there counts with all the minutes it was given"
-)
 
 
 def normalised(value: float, expert: float, random: float) -> float:
@@ -46,6 +43,15 @@ def minutes_to(curve: Sequence[dict[str, float]], level: float, limit: float) ->
         if point["normalised"] >= level:
             return point["seconds"] / 60.0, True
     return limit, False
+
+
+def differs(cost: str) -> str:
+    """Say what is not equal between the two sides."""
+    start = "" if preset("mdpo", cost).bc_config is None else ", which starts from a cloned policy"
+    return (
+        f"oal's default preset{start}; imitation: a random start, PPO as it was tuned there for the task, SAC at one "
+        "update per step, environment version v4. A learner that does not get there counts with all its minutes"
+    )
 
 
 def task(env_id: str) -> dict[str, Any]:
@@ -184,7 +190,7 @@ def entries(curves: Sequence[dict[str, Any]], skipped: dict[str, str], minutes: 
                         "ratio": ratios([value for value, _ in them], [value for value, _ in us]),
                         "repeats": len(us),
                         "threads": THREADS,
-                        "differs": DIFFERS,
+                        "differs": differs(LEARNERS[ours]["cost"]),
                         "peak_memory_megabytes": {"oal": memory[env_id, ours], "imitation": memory[env_id, peer]},
                     }
                 )

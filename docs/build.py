@@ -43,9 +43,18 @@ def table(what: str) -> str:
 
 
 def config(what: str) -> str:
+    """Say how a file was made; a benchmark's parts may come from several commands."""
     about = json.loads((DOCS / what.removeprefix("config: ")).read_text(encoding="utf-8"))
-    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
-    return f"\n`{about['command']}` at commit `{about['commit']}` ({versions}).\n\n"
+    origins: dict[str, list[str]] = {}
+    for entry in about["results"] if "command" not in about else [{"provenance": about}]:
+        origin = entry["provenance"]
+        versions = ", ".join(f"{name} {version}" for name, version in origin["versions"].items())
+        parts = origins.setdefault(f"`{origin['command']}` at commit `{origin['commit']}` ({versions}).", [])
+        if entry.get("part", "") not in ("", *parts):
+            parts.append(entry["part"])
+    several = len(origins) > 1
+    lines = [f"- {', '.join(parts)}: {origin}" if several else origin for origin, parts in origins.items()]
+    return "\n" + "\n".join(lines) + "\n\n"
 
 
 def shipped(_: str) -> str:
@@ -70,9 +79,14 @@ def bench(what: str) -> str:
     rows = []
     for result in results:
         if "skipped" in result:
-            rows.append([result["name"], "skipped", "", "", result["skipped"]])
+            rows.append([result["name"], "skipped", "", "", result["skipped"], "", ""])
             continue
-        rates = ", ".join(f"{k} {v['median']:.4g}" for k, v in result.items() if isinstance(v, dict) and k != "ratio")
+        rates = ", ".join(
+            f"{k} {v['median']:.4g}"
+            for k, v in result.items()
+            if k != "ratio" and isinstance(v, dict) and "median" in v
+        )
+        memory = ", ".join(f"{k} {v}" for k, v in result.get("peak_memory_megabytes", {}).items())
         spread = f"{result['ratio']['min']:.3g} to {result['ratio']['max']:.3g}"
         rows.append(
             [
@@ -81,9 +95,14 @@ def bench(what: str) -> str:
                 spread,
                 result.get("aim", ""),
                 f"{rates} {result['unit']}",
+                memory,
+                result.get("differs", ""),
             ]
         )
-    return markdown(["what", "ratio", "spread", "aim", "medians"], rows)
+    columns = ["what", "ratio", "spread", "aim", "medians", "peak memory, MB", "what differs"]
+    # columns that no row fills are left out
+    kept = [i for i in range(len(columns)) if any(str(row[i]) for row in rows)]
+    return markdown([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
 
 
 def filled(text: str) -> str:

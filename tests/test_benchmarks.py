@@ -76,12 +76,24 @@ def test_flops_of_mdpo_are_those_of_its_update(frozen_critic):
     pairs = Pairs(np.zeros((4, 17), np.float32), np.zeros((4, 6), np.float32), np.ones(4, np.float32))
 
     def update(state, view):
-        costs, absorbing = player(view, batch())
+        costs, absorbing, *_ = player(view, batch())
         return mdpo_update(state, batch()._replace(cost=costs), absorbing, shapes=SHAPES, config=config)
 
     state = jax.eval_shape(lambda: init_mdpo(0, SHAPES, config))
     view = jax.eval_shape(lambda: player.init(0, pairs).view)
     assert product_flops(update, state, view) == flops.mdpo(17, 6, config.hidden, ROWS, cost.hidden)
+
+
+def test_flops_of_an_anchored_update_are_no_more_than_it_does():
+    import flops
+
+    config = MDPOConfig(hidden=(64, 32), batch_size=ROWS, frozen_critic=False, anchor_weight=1.0)
+    found = product_flops(
+        lambda state: mdpo_update(state, batch(), jnp.float32(0.0), shapes=SHAPES, config=config),
+        jax.eval_shape(lambda: init_mdpo(0, SHAPES, config)),
+    )
+    free = flops.mdpo(17, 6, config.hidden, ROWS)
+    assert free < flops.mdpo(17, 6, config.hidden, ROWS, anchored=True) <= found
 
 
 def test_ratio_of_pairs_with_spread():
