@@ -1,0 +1,238 @@
+"""Presets: the paper's two tables field by field, changes by dotted names, and the way through JSON."""
+
+import json
+from typing import Any
+
+import pytest
+
+from oal.errors import InputError
+from oal.presets import COSTS, OFF_POLICY, POLICIES, PRESETS, LearnerConfig, preset, with_settings
+
+PAIRS = [(policy, cost) for policy in POLICIES for cost in COSTS]
+ON_POLICY = tuple(policy for policy in POLICIES if policy not in OFF_POLICY)
+
+# The tables of the paper's section "Hyperparameters", row by row: (GAIL, OAL linear, OAL neural). A dash in the paper
+# is left out here. "cost range" is [-10, 10] for neural costs and "L2 normalized" for linear ones; "cost MD sgd
+# updates" is the number of minibatches per update, where the linear cost has one closed-form step by construction.
+ON_POLICY_TABLE: dict[str, dict[str, Any]] = {
+    "policy.batch_steps": {"gail": 1024, "linear": 2000, "neural": 2000},
+    "cost.update_every": {"gail": 3072, "linear": 6000, "neural": 6000},
+    "cost.learning_rate": {"gail": 3e-4, "neural": 9e-5},
+    "cost.bregman": {"neural": 100.0},
+    "cost.minibatches": {"gail": 1, "neural": 10},
+    "cost.clip": {"gail": None, "neural": 10.0},
+    "cost.geometry": {"linear": "normalised"},
+    "cost.hidden": {"gail": (100, 100, 100), "neural": (100, 100, 100)},
+    "cost.activation": {"gail": "tanh", "neural": "tanh"},
+    "cost.step": {"linear": 0.05},
+    "cost.lipschitz": {"gail": 0.0, "neural": 1.0},
+    "cost.output_entropy": {"gail": 0.001, "neural": 0.001},
+    "cost.batch_size": {"gail": 128, "neural": 128},
+    "policy.entropy_weight": {"gail": 0.0, "linear": 0.0, "neural": 0.0},
+    "policy.gamma": {"gail": 0.99, "linear": 0.99, "neural": 0.99},
+    "policy.critic_learning_rate": {"gail": 3e-4, "linear": 3e-4, "neural": 3e-4},
+    "policy.critic_minibatch": {"gail": 128, "linear": 128, "neural": 128},
+}
+# "policy stepsize 0.5" of the mirror step, where the divergence has the weight 1/t; TRPO has no such step.
+MDPO_ON_TABLE: dict[str, dict[str, Any]] = {
+    "policy.kl_weight": {"gail": 2.0, "linear": 2.0, "neural": 2.0},
+    "policy.learning_rate": {"gail": 3e-4, "linear": 3e-4, "neural": 3e-4},
+}
+OFF_POLICY_TABLE: dict[str, dict[str, Any]] = {
+    "cost.clip": {"gail": None, "neural": 10.0},
+    "cost.geometry": {"linear": "normalised"},
+    "cost.hidden": {"gail": (100, 100, 100), "neural": (100, 100, 100)},
+    "cost.activation": {"gail": "tanh", "neural": "tanh"},
+    "cost.step": {"linear": 0.05},
+    "cost.lipschitz": {"gail": 0.0, "neural": 1.0},
+    "cost.update_every": {"gail": 2000, "linear": 2000, "neural": 2000},
+    "cost.output_entropy": {"gail": 0.001, "neural": 0.001},
+    "cost.learning_rate": {"gail": 3e-4, "neural": 3e-4},
+    "policy.batch_size": {"gail": 256, "linear": 256, "neural": 256},
+    "policy.learning_rate": {"gail": 3e-4, "linear": 3e-4, "neural": 3e-4},
+    "policy.gamma": {"gail": 0.99, "linear": 0.99, "neural": 0.99},
+    "policy.target_rate": {"gail": 0.01, "linear": 0.01, "neural": 0.01},
+    "replay.capacity": {"gail": 10**6, "linear": 10**6, "neural": 10**6},
+}
+# Off-policy, the reference code multiplies the divergence by the table's step size: 0.5 is the weight itself.
+MDPO_TABLE: dict[str, dict[str, Any]] = {
+    "policy.entropy_weight": {"gail": 0.0, "linear": 0.0, "neural": 0.0},
+    "policy.kl_weight": {"gail": 0.5, "linear": 0.5, "neural": 0.5},
+    "policy.policy_steps": {"gail": 10, "linear": 10, "neural": 10},
+}
+# What the tables leave open, as the reference code settles it.
+REFERENCE_CODE: dict[str, dict[str, Any]] = {
+    "policy.hidden": {"gail": (256, 256), "linear": (256, 256), "neural": (256, 256)},
+    "policy.frozen_critic": {"gail": True, "linear": True, "neural": True},
+    "policy.layer_norm": {"gail": False, "linear": False, "neural": False},
+    "replay.warmup_steps": {"gail": 10_000, "linear": 10_000, "neural": 10_000},
+    "replay.updates_per_step": {"gail": 1.0, "linear": 1.0, "neural": 1.0},
+    "replay.expert_fraction": {"gail": 0.0, "linear": 0.0, "neural": 0.0},
+    "cost.data": {"gail": "window", "linear": "window", "neural": "window"},
+    "cost.window": {"gail": 2000, "linear": 2000, "neural": 2000},
+    "cost.discounted": {"gail": False, "linear": True, "neural": False},
+    "cost.standardise": {"gail": False, "linear": False, "neural": False},
+    "cost.absorbing": {"gail": "none", "linear": "none", "neural": "none"},
+    "cost.reading": {"gail": "softplus"},
+    "cost.features": {"linear": "inputs"},
+}
+
+
+def field(config: LearnerConfig, dotted: str) -> Any:
+    group, name = dotted.split(".")
+    return getattr(getattr(config, f"{group}_config"), name)
+
+
+@pytest.mark.parametrize(
+    "policy, table",
+    [
+        *((policy, ON_POLICY_TABLE) for policy in ON_POLICY),
+        ("mdpo-on", MDPO_ON_TABLE),
+        *((policy, OFF_POLICY_TABLE) for policy in OFF_POLICY),
+        ("mdpo", MDPO_TABLE),
+        ("mdpo", REFERENCE_CODE),
+    ],
+)
+@pytest.mark.parametrize("cost", COSTS)
+def test_the_papers_tables_are_held_field_by_field(policy: str, cost: str, table: dict[str, dict[str, Any]]) -> None:
+    config = preset(policy, cost, "paper")
+    held = {name: field(config, name) for name, row in table.items() if cost in row}
+    assert held == {name: row[cost] for name, row in table.items() if cost in row}
+
+
+def test_the_papers_policies_have_two_hidden_layers_and_no_cloning() -> None:
+    for policy, cost in PAIRS:
+        config = preset(policy, cost, "paper")
+        assert len(config.policy_config.hidden) == 2
+        assert config.bc_config is None
+
+
+@pytest.mark.parametrize("policy", ON_POLICY)
+@pytest.mark.parametrize("cost", COSTS)
+def test_on_policy_costs_learn_from_the_steps_since_their_last_update(policy: str, cost: str) -> None:
+    config = preset(policy, cost, "paper")
+    assert config.cost_config.data == "window"
+    assert config.cost_config.window == config.cost_config.update_every == 3 * field(config, "policy.batch_steps")
+    assert config.replay_config is None
+
+
+def test_every_pair_has_every_preset_and_says_what_it_is() -> None:
+    for name in PRESETS:
+        for policy, cost in PAIRS:
+            config = preset(policy, cost, name)
+            assert (config.policy, config.cost, config.preset) == (policy, cost, name)
+            assert type(config.policy_config) is POLICIES[policy]
+            assert type(config.cost_config) is COSTS[cost]
+            assert (config.replay_config is not None) == (policy in OFF_POLICY)
+            if config.replay_config is not None:
+                assert config.replay_config.warmup_steps <= config.replay_config.capacity
+            assert config.gamma == config.policy_config.gamma
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("policy, cost", PAIRS)
+def test_settings_survive_the_way_through_json(policy: str, cost: str, name: str) -> None:
+    config = preset(policy, cost, name, settings={"bc.epochs": 7, "policy.hidden": [3, 4, 5], "environments": 2})
+    read = LearnerConfig.from_json(json.loads(json.dumps(config.to_json())))
+    assert read == config
+    assert hash(read) == hash(config)
+    assert read.policy_config.hidden == (3, 4, 5)
+
+
+def test_dotted_names_change_single_fields() -> None:
+    base = preset("mdpo", "neural")
+    config = preset(
+        "mdpo",
+        "neural",
+        settings={
+            "policy.kl_weight": 1,
+            "policy.hidden": [32],
+            "cost.clip": None,
+            "replay.block": 10,
+            "environments": 4,
+        },
+    )
+    assert config.policy_config == with_settings(base, {"policy.hidden": (32,), "policy.kl_weight": 1.0}).policy_config
+    assert field(config, "policy.kl_weight") == 1.0
+    assert isinstance(field(config, "policy.kl_weight"), float)
+    assert config.cost_config.clip is None
+    assert field(config, "replay.block") == 10
+    assert config.environments == 4
+    assert field(config, "policy.gamma") == field(base, "policy.gamma")
+    assert base == preset("mdpo", "neural"), "presets are not changed"
+
+
+def test_cloning_is_switched_on_and_off() -> None:
+    without = preset("mdpo", "neural", "paper")
+    assert without.bc_config is None
+    on = with_settings(without, {"bc.epochs": 3})
+    assert on.bc_config is not None
+    assert on.bc_config.epochs == 3
+    assert with_settings(on, {"bc.epochs": 0}).bc_config is None
+
+
+def test_a_policy_player_alone_knows_nothing_of_the_expert() -> None:
+    for policy in POLICIES:
+        config = preset(policy, "neural", settings={"debug_true_cost": True})
+        assert config.debug_true_cost
+        assert config.bc_config is None
+    alone = preset("mdpo", "neural", settings={"debug_true_cost": True})
+    assert alone.policy_config == preset("mdpo", "neural", settings={"bc.epochs": 0}).policy_config
+    assert (field(alone, "policy.evaluation_updates"), field(alone, "policy.anchor_weight")) == (0, 0.0)
+    kept = preset("mdpo", "neural", settings={"bc.epochs": 0, "policy.anchor_weight": 0.5})
+    assert field(kept, "policy.anchor_weight") == 0.5, "what the user says stands"
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"policy.kl": 1.0}, "policy setting 'kl' is unknown: choose one of .*kl_weight"),
+        ({"cost.nothing": 1.0}, "cost setting 'nothing' is unknown"),
+        ({"replay.size": 1}, "replay setting 'size' is unknown: choose one of .*capacity"),
+        ({"bc.steps": 1}, "bc setting 'steps' is unknown"),
+        ({"actor.hidden": [3]}, "'actor' is unknown: choose one of policy, cost, replay, bc"),
+        ({"seed": 1}, "'seed' is unknown: choose one of environments, debug_true_cost"),
+        ({"environments": 0}, "environments is 0"),
+        ({"environments": "two"}, "learner.environments is 'two'"),
+        ({"policy.gamma": 1.0}, "gamma is 1.0"),
+        ({"policy.gamma": "high"}, "policy.gamma is 'high'"),
+        ({"cost.data": "everything"}, "data 'everything' is unknown"),
+        ({"policy.": 3}, "policy setting '' is unknown"),
+    ],
+)
+def test_impossible_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        preset("mdpo", "neural", settings=settings)
+
+
+def test_settings_of_the_replay_are_for_off_policy_players() -> None:
+    with pytest.raises(InputError, match=r"replay\.block is for off-policy players, not for trpo"):
+        preset("trpo", "neural", settings={"replay.block": 10})
+
+
+@pytest.mark.parametrize(
+    "names, message",
+    [
+        (("ppo", "neural", "paper"), "policy 'ppo' is unknown: choose one of mdpo, sac, mdpo-on, trpo"),
+        (("mdpo", "wgan", "paper"), "cost 'wgan' is unknown: choose one of linear, neural, gail"),
+        (("mdpo", "neural", "best"), "preset 'best' is unknown: choose one of default, paper"),
+    ],
+)
+def test_unknown_players_and_presets_are_refused(names: tuple[str, str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        preset(*names)
+
+
+def test_what_is_no_configuration_is_refused() -> None:
+    whole = preset("mdpo", "neural").to_json()
+    for change, message in (
+        ({"policy": "ppo"}, "policy 'ppo' is unknown"),
+        ({"cost": "linear"}, "cost setting 'hidden' is unknown"),
+        ({"colour": 1}, "learner setting 'colour' is unknown"),
+        ({"policy_config": {**whole["policy_config"], "old_field": 1}}, "policy setting 'old_field' is unknown"),
+    ):
+        with pytest.raises(InputError, match=message):
+            LearnerConfig.from_json({**whole, **change})
+    for missing in ("policy", "policy_config", "replay_config"):
+        with pytest.raises(InputError, match=f"lack '{missing}'"):
+            LearnerConfig.from_json({name: value for name, value in whole.items() if name != missing})
