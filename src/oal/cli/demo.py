@@ -1,20 +1,99 @@
-"""`oal demo`: the main job in a minute, on data made on the spot, with a picture at the end."""
+"""`oal demo`: the main job in minutes, on shipped demonstrations, with pictures at the end; then a grid in seconds."""
 
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+if TYPE_CHECKING:
+    from oal.runs import RunFolder
+
+GRID_DEMONSTRATIONS = 50
 SIZE, HORIZON, WALLS = 6, 24, ((1, 1), (1, 2), (2, 4), (3, 1), (4, 3), (4, 4))
 
 
+ENVIRONMENT, COST = "InvertedPendulum-v5", "linear"
+
+
 def demo(
-    out: Path = typer.Option(Path("oal-demo"), help="Folder for the picture and the numbers."),
-    demos: int = typer.Option(50, help="Number of expert trajectories."),
-    episodes: int = typer.Option(10_000, help="Episodes of learning."),
-    seeds: int = typer.Option(8, help="Independent runs."),
+    out: Path = typer.Option(Path("oal-demo"), help="Folder for the run, the pictures and the numbers."),
+    steps: int = typer.Option(6_000, help="Environment steps of deep learning; 0 leaves that part out."),
+    episodes: int = typer.Option(10_000, help="Episodes of tabular learning; 0 leaves that part out."),
+    seeds: int = typer.Option(8, help="Independent tabular runs."),
+    threads: int = typer.Option(2, help="Threads of computation."),
 ) -> None:
-    """Learn to cross a slippery grid from an expert's trajectories, without its cost, and measure how close it is."""
+    """Learn to balance a pendulum from shipped demonstrations, without their reward, and say how close it is."""
+    from oal import runtime
+
+    runtime.set_threads(threads)
+    runtime.keep_compiled_programs()
+    if steps:
+        _deep(out, steps)
+    if episodes:
+        _tabular(out, episodes, seeds)
+
+
+def _deep(out: Path, steps: int) -> None:
+    from oal import console, training
+    from oal.presets import preset
+
+    typer.echo(f"{ENVIRONMENT}: the learner sees 10 demonstrations, and not what they were rewarded for.")
+    # a second demo does not touch the first one's run
+    folder = next(path for n in count(1) if not (path := out / ("run" if n == 1 else f"run-{n}")).exists())
+    config = training.RunConfig(
+        env=ENVIRONMENT,
+        learner=preset("mdpo", COST),
+        total_steps=steps,
+        log_every=500,
+        evaluate_every=500,
+        evaluation_episodes=5,
+        checkpoint_every=max(500, steps // 2 // 500 * 500),
+    )
+    run = training.start(config, folder)
+    run.go(progress_bar=True).close()
+    result = training.certify(folder, episodes=10)
+    console.table(f"How close is it? {result.episodes} fresh episodes", result.columns, result.table())
+    training.film(folder)
+    training.film_expert(folder)
+    _curves(out / "demo", run.folder)
+    typer.echo(
+        f"Picture: {out / 'demo.png'}; films: {folder / 'video.gif'} (learned), {folder / 'expert.gif'} (expert)"
+    )
+    typer.echo(f"More:  oal report {folder} -o report.html   oal cost {folder}")
+
+
+def _curves(path: Path, folder: "RunFolder") -> None:
+    from oal import plots
+    from oal.learned import LearnedCost
+
+    records, expert = folder.records(), folder.metadata["expert_return"]
+    with plots.picture(path, columns=3, width=3.9, height=3.4) as (left, middle, right):
+        for name, label, colour in (
+            ("evaluation_return", "evaluated", plots.COLOURS[0]),
+            ("return", "while it learns", plots.COLOURS[1]),
+        ):
+            known = [(record["step"], record[name]) for record in records if record.get(name) is not None]
+            left.plot(*zip(*known, strict=True), color=colour, marker="o", ms=3, label=label)
+        left.axhline(expert, color="0.4", ls="--", label="expert")
+        left.set(xlabel="environment steps", ylabel="return (never seen by the learner)", title=ENVIRONMENT)
+        left.legend(fontsize=8)
+        known = [(record["step"], record["al_regret_l2"]) for record in records if record["al_regret_l2"] is not None]
+        middle.plot(*zip(*known, strict=True), color=plots.COLOURS[0])
+        middle.set(
+            xlabel="environment steps",
+            ylabel="AL regret per episode",
+            ylim=(0, None),
+            title="how close, while learning",
+        )
+        weights = LearnedCost.load(folder.cost).weights()
+        names, values = zip(*reversed(weights), strict=True)
+        right.barh(names, values, color=plots.COLOURS[0])
+        right.tick_params(axis="y", labelsize=8)
+        right.set(xlabel="weight", title="the cost it learned")
+
+
+def _tabular(out: Path, episodes: int, seeds: int) -> None:
     from oal import mdp, seeding
     from oal.console import progress, table
     from oal.costsets import CostSet
@@ -22,7 +101,8 @@ def demo(
     from oal.stats import mean_interval
     from oal.tabular import TabularOAL, behavioural_cloning, learn_seeds
 
-    typer.echo("An expert crosses a slippery grid; the learner sees its trajectories, not its cost.")
+    typer.echo("And exactly, in a finite MDP: an expert crosses a slippery grid, the learner sees its trajectories.")
+    demos = GRID_DEMONSTRATIONS
     problem = mdp.gridworld(SIZE, HORIZON, slip=0.1, walls=WALLS)
     expert = mdp.expert_policy(problem)
     d_expert = mdp.occupancy(problem, expert)
@@ -69,9 +149,9 @@ def demo(
     typer.echo(
         f"AL regret per episode: {early.mean:.2f} in the first {window:,}, {late.mean:.2f} in the last {window:,}."
     )
-    write_csv(out / "demo.csv", [dict(zip(columns, row, strict=True)) for row in rows])
-    _picture(out / "demo", problem, learners, d_expert, cloned)
-    typer.echo(f"Picture: {out / 'demo.png'}")
+    write_csv(out / "grid.csv", [dict(zip(columns, row, strict=True)) for row in rows])
+    _picture(out / "grid", problem, learners, d_expert, cloned)
+    typer.echo(f"Picture: {out / 'grid.png'}")
 
 
 def _picture(path: Path, problem: Any, learners: list[Any], d_expert: Any, cloned: list[Any]) -> None:
