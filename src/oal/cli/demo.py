@@ -76,8 +76,10 @@ def _curves(path: Path, folder: "RunFolder") -> None:
             known = [(record["step"], record[name]) for record in records if record.get(name) is not None]
             left.plot(*zip(*known, strict=True), color=colour, marker="o", ms=3, label=label)
         left.axhline(expert, color="0.4", ls="--", label="expert")
+        left.axhline(folder.metadata["random_return"], color="0.4", ls=":", label="random")
         left.set(xlabel="environment steps", ylabel="return (never seen by the learner)", title=ENVIRONMENT)
-        left.legend(fontsize=8)
+        left.set_ylim(0, 1.1 * expert)
+        left.legend(fontsize=8, loc="center right")
         known = [(record["step"], record["al_regret_l2"]) for record in records if record["al_regret_l2"] is not None]
         middle.plot(*zip(*known, strict=True), color=plots.COLOURS[0])
         middle.set(
@@ -90,6 +92,7 @@ def _curves(path: Path, folder: "RunFolder") -> None:
         names, values = zip(*reversed(weights), strict=True)
         right.barh(names, values, color=plots.COLOURS[0])
         right.tick_params(axis="y", labelsize=8)
+        right.locator_params(axis="x", nbins=4)
         right.set(xlabel="weight", title="the cost it learned")
 
 
