@@ -68,10 +68,9 @@ ARROWS = {
         "presets",
     }
     | {"replay"},
-    "callbacks": {"errors", "learner"},
+    "callbacks": {"envs", "errors", "learner"},
     "training": GROUND
-    | {"callbacks", "certificate", "config", "demos", "envs", "learned", "learner", "policy", "presets", "runs"},
-    "report": GROUND | {"plots", "runs", "stats"},
+    | {"bc", "callbacks", "certificate", "config", "demos", "envs", "learned", "learner", "policy", "presets", "runs"},
 }
 REPORTING = {"stats", "plots", "report"}
 LEARNERS = {"tabular", "prior", "offpolicy", "onpolicy", "bc", "costs", "learned", "learner", "training", "expert"} | {

@@ -2,7 +2,7 @@
 
 python tools/deep_results.py runs/deep --out docs/results/deep
 
-A value at n steps is the mean over records in ((1 - 0.1) n, n]: of the evaluations (deterministic policy, its own
+A value at n steps is the mean over records in [0.9 n, n]: of the evaluations (deterministic policy, its own
 environments), and of the behaviour's episodes while it learns. Normalised: random 0, expert 1.
 """
 
@@ -23,7 +23,7 @@ STEPS = (5_000, 25_000, 50_000, 100_000, 150_000)
 
 
 def around(records: list[dict[str, Any]], name: str, step: int) -> float | None:
-    values = [r[name] for r in records if 0.9 * step < r["step"] <= step and r.get(name) is not None]
+    values = [r[name] for r in records if 0.9 * step <= r["step"] <= step and r.get(name) is not None]
     return float(np.mean(values)) if values else None
 
 
@@ -31,11 +31,14 @@ def rows(folders: list[RunFolder]) -> list[dict[str, Any]]:
     groups: dict[tuple[str, str], list[RunFolder]] = defaultdict(list)
     for folder in folders:
         config = folder.config
+        if folder.kind == "clone":
+            groups[config["env"], "BC"].append(folder)
+            continue
         name = "GAIL" if config["cost"] == "gail" else f"OAL-{config['cost']}"
         groups[config["env"], f"{name} ({config['policy']}, {config['preset']})"].append(folder)
     found = []
     for (env, algorithm), members in sorted(groups.items()):
-        for step in STEPS:
+        for step in (0,) if algorithm == "BC" else STEPS:
             row: dict[str, Any] = {"env": env, "algorithm": algorithm, "steps": step, "seeds": 0}
             columns: dict[str, list[float]] = defaultdict(list)
             for folder in members:

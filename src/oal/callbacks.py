@@ -4,6 +4,7 @@ A callback is any function of the learner that is called after every block; retu
 act whenever a multiple of `every` environment steps was passed, and keep nothing that a resumed run would miss.
 """
 
+import importlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from oal.envs import Evaluation
 from oal.errors import InputError, MissingExtraError, at_least
 from oal.learner import OAL
 
@@ -36,6 +38,15 @@ class Every:
         raise NotImplementedError
 
 
+def evaluation_notes(evaluation: Evaluation) -> dict[str, Any]:
+    """What a record says of an evaluation."""
+    return {
+        "evaluation_return": evaluation.mean_return,
+        "evaluation_returns": evaluation.returns.tolist(),
+        "evaluation_length": float(np.mean(evaluation.lengths)),
+    }
+
+
 class Evaluate(Every):
     """Run whole episodes of the deterministic policy on environments of its own; keep the best policy in a file."""
 
@@ -47,11 +58,7 @@ class Evaluate(Every):
 
     def act(self, learner: OAL) -> None:
         evaluation = learner.evaluate(episodes=self.episodes)
-        learner.notes |= {
-            "evaluation_return": evaluation.mean_return,
-            "evaluation_returns": evaluation.returns.tolist(),
-            "evaluation_length": float(np.mean(evaluation.lengths)),
-        }
+        learner.notes |= evaluation_notes(evaluation)
         # on a tie the later policy: it has seen more
         if evaluation.mean_return >= self.best_return:
             self.best_return = evaluation.mean_return
@@ -98,18 +105,18 @@ class StopAtReturn:
 def tensorboard_sink(folder: str | os.PathLike[str]) -> Sink:
     """Write records as TensorBoard scalars, so that `tensorboard --logdir` shows them beside others."""
     try:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
+        # generated code, of which type checkers know nothing
+        events: Any = importlib.import_module("tensorboard.compat.proto.event_pb2")
+        summaries: Any = importlib.import_module("tensorboard.compat.proto.summary_pb2")
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
     except ImportError:
         raise MissingExtraError("tensorboard", extra="tensorboard", needed_for="logging to TensorBoard") from None
     writer = EventFileWriter(str(folder))
 
     def write(record: Mapping[str, Any]) -> None:
-        values = [Summary.Value(tag=name, simple_value=value) for name, value in _scalars(record).items()]
-        writer.add_event(
-            Event(step=int(record["step"]), wall_time=time.time(), summary=Summary(value=values))
-        )
+        values = [summaries.Summary.Value(tag=name, simple_value=x) for name, x in _scalars(record).items()]
+        summary = summaries.Summary(value=values)
+        writer.add_event(events.Event(step=int(record["step"]), wall_time=time.time(), summary=summary))
         writer.flush()
 
     return write
@@ -118,7 +125,7 @@ def tensorboard_sink(folder: str | os.PathLike[str]) -> Sink:
 def wandb_sink(project: str, config: Mapping[str, Any], *, name: str | None = None) -> Sink:
     """Send records to Weights & Biases (offline too, with WANDB_MODE=offline)."""
     try:
-        import wandb
+        wandb: Any = importlib.import_module("wandb")
     except ImportError:
         raise MissingExtraError("wandb", extra="wandb", needed_for="logging to Weights & Biases") from None
     if not project:

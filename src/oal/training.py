@@ -14,9 +14,10 @@ import numpy as np
 
 from oal import callbacks, certificate, demos, files, seeding
 from oal import config as configs
+from oal.bc import BC, BCConfig
 from oal.certificate import Certificate
 from oal.demos import Demos
-from oal.envs import ActionCodec, EnvSpec, UniformPolicy, evaluate, record_demos, record_video
+from oal.envs import ActionCodec, EnvSpec, Evaluation, UniformPolicy, evaluate, record_demos, record_video
 from oal.errors import InputError, at_least
 from oal.learned import LearnedCost
 from oal.learner import GAIL, KIND, OAL, Callback
@@ -140,26 +141,28 @@ def select(source: str, env: str, *, trajectories: int | None, subsample: int = 
     return (chosen if subsample == 1 else chosen.subsample(subsample)), rest
 
 
+def _metadata(
+    chosen: Demos, held_out: Demos | None, spec: EnvSpec, env: str, seed: int, horizon: int | None
+) -> dict[str, Any]:
+    """Where a run comes from, and the two ends of the normalised return."""
+    random = evaluate(env, UniformPolicy(spec, seed=seed).act, episodes=RANDOM_EPISODES, seed=seed, horizon=horizon)
+    returns = chosen.returns if held_out is None or held_out.returns is None else held_out.returns
+    return provenance() | {
+        "demos_hash": chosen.content_hash,
+        "environment": spec.to_json(),
+        "expert_return": None if chosen.returns is None else float(np.mean(chosen.returns)),
+        "held_out_return": None if returns is None else float(np.mean(returns)),
+        "random_return": random.mean_return,
+    }
+
+
 def start(config: RunConfig, path: str | Path, *, demonstrations: tuple[Demos, Demos | None] | None = None) -> Run:
     """Begin a run in a new folder; `demonstrations` (to learn from, held out) stand for what `config.demos` names."""
     chosen, held_out = demonstrations or select(
         config.demos, config.env, trajectories=config.trajectories, subsample=config.subsample
     )
     learner = _learner(config, chosen)
-    random = evaluate(
-        config.env,
-        UniformPolicy(learner.spec, seed=config.seed).act,
-        episodes=RANDOM_EPISODES,
-        seed=config.seed,
-        horizon=config.horizon,
-    )
-    returns = chosen.returns if held_out is None or held_out.returns is None else held_out.returns
-    metadata = provenance() | {
-        "demos_hash": chosen.content_hash,
-        "environment": learner.spec.to_json(),
-        "expert_return": None if chosen.returns is None else float(np.mean(chosen.returns)),
-        "held_out_return": None if returns is None else float(np.mean(returns)),
-        "random_return": random.mean_return,
+    metadata = _metadata(chosen, held_out, learner.spec, config.env, config.seed, config.horizon) | {
         "environment_state": "saved" if learner.envs.state() is not None else "episodes restart at each checkpoint",
     }
     folder = RunFolder.create(path, config.to_json(), metadata)
@@ -196,6 +199,53 @@ def resume(path: str | Path, *, total_steps: int | None = None) -> Run:
 def _learner(config: RunConfig, chosen: Demos) -> OAL:
     made = GAIL if config.learner.cost == "gail" else OAL
     return made(config.env, chosen, config=config.learner, seed=config.seed, horizon=config.horizon)
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# Cloning alone
+
+CLONE_KIND = "clone"
+
+
+def clone(
+    env: str,
+    path: str | Path,
+    *,
+    source: str = "",
+    trajectories: int | None = 10,
+    subsample: int = 1,
+    config: BCConfig | None = None,
+    seed: int = 0,
+    horizon: int | None = None,
+    evaluation_episodes: int = 10,
+    progress_bar: bool = False,
+) -> Evaluation:
+    """Clone demonstrations into a run folder of its own: policy, and one record with its evaluation at step 0."""
+    config = config or BCConfig()
+    chosen, held_out = select(source, env, trajectories=trajectories, subsample=subsample)
+    cloner = BC(env, chosen, config=config, seed=seed, horizon=horizon)
+    about = {
+        "algorithm": "BC",
+        "env": env,
+        "demos": source,
+        "trajectories": trajectories,
+        "subsample": subsample,
+        "seed": seed,
+        "horizon": horizon,
+        "bc_config": asdict(config),
+    }
+    folder = RunFolder.create(
+        path, about, _metadata(chosen, held_out, cloner.spec, env, seed, horizon), kind=CLONE_KIND
+    )
+    try:
+        cloner.learn(progress_bar=progress_bar)
+        evaluation = cloner.evaluate(episodes=evaluation_episodes)
+        cloner.save(folder.policy)
+        folder.log({"step": 0, **callbacks.evaluation_notes(evaluation)})
+        folder.set_status("finished", step=0)
+    finally:
+        folder.release()
+    return evaluation
 
 
 # ----------------------------------------------------------------------------------------------------------------

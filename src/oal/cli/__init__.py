@@ -12,7 +12,7 @@ from oal.cli.expert import expert
 from oal.cli.figure import figure
 from oal.cli.report import report
 from oal.cli.sweep import runs_app, sweep
-from oal.cli.train import evaluate, resume, train
+from oal.cli.train import clone, evaluate, resume, train
 from oal.errors import InputError
 
 app = typer.Typer(
@@ -39,6 +39,7 @@ def _root(
 
 app.command()(demo)
 app.command()(train)
+app.command()(clone)
 app.command()(resume)
 app.command("eval")(evaluate)
 app.command()(sweep)

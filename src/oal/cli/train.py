@@ -62,6 +62,40 @@ def train(
     _go(run, quiet=quiet, tensorboard=tensorboard, wandb=wandb)
 
 
+def clone(
+    env: str = typer.Argument(..., help="A Gymnasium environment id, e.g. Hopper-v5."),
+    demos: str = typer.Option("", help="A file, minari:ID or a shipped name; default: the environment's shipped ones."),
+    trajectories: int = typer.Option(10, help="Demonstrations to learn from, the first ones; 0 for all."),
+    subsample: int = typer.Option(1, help="Keep every n-th step of the demonstrations."),
+    epochs: int = typer.Option(1_000, help="Passes over the demonstrations."),
+    seed: int = typer.Option(0, help="Root seed of all random streams."),
+    out: Path | None = typer.Option(None, help="Run folder; default runs/ENV-clone-SEED."),
+    horizon: int | None = typer.Option(None, help="Time limit, for an environment that has none."),
+    evaluation_episodes: int = typer.Option(10, help="Episodes of the evaluation at the end."),
+    threads: int = THREADS,
+    quiet: bool = QUIET,
+) -> None:
+    """Clone the demonstrations' actions, without touching the environment: the baseline to beat."""
+    _prepare(threads)
+    from oal import training
+    from oal.bc import BCConfig
+
+    folder = out if out is not None else Path("runs") / f"{env.replace('/', '_')}-clone-{seed}"
+    evaluation = training.clone(
+        env,
+        folder,
+        source=demos,
+        trajectories=trajectories or None,
+        subsample=subsample,
+        config=BCConfig(epochs=epochs),
+        seed=seed,
+        horizon=horizon,
+        evaluation_episodes=evaluation_episodes,
+        progress_bar=not quiet,
+    )
+    typer.echo(f"{folder}: return {evaluation.mean_return:.1f} over {evaluation_episodes} episodes")
+
+
 def resume(
     run: Path = typer.Argument(..., help="A run folder."),
     steps: int | None = typer.Option(None, help="A new end, in environment steps; default: the run's own."),
