@@ -102,18 +102,22 @@ class LearnedCost:
         observations, actions = np.asarray(observations, np.float32), np.asarray(actions)
         if observations.ndim == 1 and len(observations) == self.spec.observation_size:
             return self(observations[None], actions[None])[0]
+        if len(observations) == 0:
+            return np.zeros(0, np.float32)
         encoded = self._codec.encode(actions)
         return self.encoded(observations, encoded if self.spec.kind == "discrete" else np.clip(encoded, -1.0, 1.0))
 
     def encoded(self, observations: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """Costs [n] of flat observations [n, O] and encoded actions [n, A]."""
         count = len(observations)
+        if count == 0:
+            return np.zeros(0, np.float32)
         observations = np.asarray(observations, np.float32).reshape(count, -1)
         for name, array, size in (
             ("observations", observations, self.spec.observation_size),
             ("actions", actions, self.spec.action_size),
         ):
-            if count and array.shape != (count, size):
+            if array.shape != (count, size):
                 raise InputError(f"{name} have the shape {array.shape}: {self.spec.env_id} needs {(count, size)}")
         compiled = _compiled(self.player)
         costs = np.empty(count, np.float32)

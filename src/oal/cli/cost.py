@@ -14,9 +14,7 @@ def cost(
     export: Path | None = typer.Option(None, help="Write it as .safetensors, or a linear cost as .json or .csv."),
 ) -> None:
     """Show a learned cost: what it is, and the weight of each feature of a linear one."""
-    from oal import console, runtime
-
-    runtime.set_threads(1)
+    from oal import console
     from oal.costs import LinearConfig
     from oal.errors import InputError
     from oal.learned import LearnedCost
