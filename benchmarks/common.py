@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TORCH = ("torch==2.13.0",)
 PEERS = {
     "sb3": (TORCH, ("stable-baselines3==2.9.0", "sbx-rl==0.28.0", "gymnasium[mujoco]")),
-    "imitation": (TORCH, ("imitation==1.0.1", "gymnasium[mujoco]")),
+    "imitation": (TORCH, ("imitation==1.0.1", "stable-baselines3==2.2.1", "gymnasium[mujoco]==0.29.1")),
     "tianshou": (TORCH, ("tianshou==2.0.1", "gymnasium[mujoco]")),
     "rlberry": (("rlberry", "rlberry-scool"),),
 }

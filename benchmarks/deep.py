@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import ROOT, WorkerError, against, install, ratios, spread, work
+from common import PEERS, ROOT, WorkerError, against, install, ratios, spread, work
 
 THREADS = 2
 DEMONSTRATIONS = 10
@@ -188,6 +188,7 @@ def sac(*, quick: bool = False, env_id: str = "HalfCheetah-v5") -> list[dict[str
             "threads": THREADS,
             "aim": 1.5,
             "differs": "oal does 50 updates after every 50 steps, while the next 50 are simulated",
+            "peer_packages": PEERS["tianshou" if peer == "tianshou" else "sb3"][-1],
         }
         for peer, name in names.items()
     }
@@ -226,12 +227,14 @@ def gail(*, quick: bool = False, env_id: str = "HalfCheetah-v5") -> list[dict[st
             "differs": "oal: MDPO with layer norm and an anchor, costs computed when sampled, a Lipschitz penalty, "
             "blocks of 50 steps; imitation: SAC, rewards as they were when collected, no penalty, environment version "
             "v4. Both: 256-256, batch 256, cost network 100-100, 10 minibatches of 100 + 100 pairs every 100 steps",
+            "peer_packages": PEERS["imitation"][-1],
         },
         "sbx": {
             "name": f"{name} sbx's SAC",
             "threads": THREADS,
             "aim": 1.5,
             "differs": "sbx learns no cost: it has the environment's own reward",
+            "peer_packages": PEERS["sb3"][-1],
         },
     }
     return compared(workers, peers, 1 if quick else 3)
@@ -260,6 +263,7 @@ def onpolicy(*, quick: bool = False, env_id: str = "HalfCheetah-v5") -> list[dic
             "fitted by minibatches, a Lipschitz penalty; imitation: PPO, policy and value by minibatches, no penalty, "
             "environment version v4. Both: 64-64, 2,048 steps per update, 10 epochs of minibatches of 128, cost "
             "network 100-100, 10 minibatches of 100 + 100 pairs per update",
+            "peer_packages": PEERS["imitation"][-1],
         },
     }
     return compared(workers, peers, 1 if quick else 3)

@@ -56,19 +56,21 @@ def verdict(entry: Entry) -> str:
 
 
 def medians(entry: Entry) -> str:
-    """List what was measured, in the entry's unit."""
+    """List what was measured, in the entry's unit, and the workers' peak memory."""
     rates = {k: v["median"] for k, v in entry.items() if k != "ratio" and isinstance(v, dict) and "median" in v}
-    return f"{entry['unit']}: " + ", ".join(f"{k} {v:.4g}" for k, v in rates.items())
+    memory = ", ".join(f"{name} {value}" for name, value in entry.get("peak_memory_megabytes", {}).items())
+    text = f"{entry['unit']}: " + ", ".join(f"{k} {v:.4g}" for k, v in rates.items())
+    return f"{text}; peak MB: {memory}" if memory else text
 
 
-COLUMNS = ("what", "ratio", "spread", "aim", "medians", "peak memory, MB", "what differs")
+COLUMNS = ("what", "ratio", "spread", "aim", "medians")
 
 
 def rows(entries: Iterable[Entry]) -> list[list[str]]:
     table = []
     for entry in entries:
         if "skipped" in entry:
-            table.append([entry["name"], "skipped", "", "", entry["skipped"], "", ""])
+            table.append([entry["name"], "skipped", "", "", entry["skipped"]])
             continue
         ratio = entry["ratio"]
         table.append(
@@ -78,11 +80,18 @@ def rows(entries: Iterable[Entry]) -> list[list[str]]:
                 f"{ratio['min']:.3g} to {ratio['max']:.3g}",
                 verdict(entry),
                 medians(entry),
-                ", ".join(f"{name} {value}" for name, value in entry.get("peak_memory_megabytes", {}).items()),
-                entry.get("differs", ""),
             ]
         )
     return table
+
+
+def notes(entries: Iterable[Entry]) -> list[str]:
+    """Say what is not equal in the comparisons; those with the same note share a line."""
+    named: dict[str, list[str]] = {}
+    for entry in entries:
+        if "differs" in entry:
+            named.setdefault(entry["differs"], []).append(entry["name"])
+    return [f"{'; '.join(names)}: {note}." for note, names in named.items()]
 
 
 def draw(path: str | os.PathLike[str], entries: Iterable[Entry]) -> None:

@@ -73,7 +73,10 @@ def main() -> int:
         else:
             entries = results.ordered(results.merged(entries, part, new, origin), list(PARTS))
         results.write(path, entries, results.missing(entries, DEFAULT, [*failed, *parts[place + 1 :]]))
-    console.table("oal's benchmark", results.COLUMNS, results.rows(e for e in entries if e["part"] in parts))
+    now = [entry for entry in entries if entry["part"] in parts]
+    console.table("oal's benchmark", results.COLUMNS, results.rows(now))
+    for note in results.notes(now):
+        print(f"What differs: {note}")
     results.draw(options.out / "results", entries)
     print(f"Written: {path}")
     if failed:

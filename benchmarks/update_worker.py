@@ -63,11 +63,9 @@ def main() -> None:
     assert replay is not None
     assert isinstance(cost, NetworkConfig)
     player = CostPlayer(learner.cost_config, OBSERVATION_SIZE, ACTION_SIZE)
-    pairs = Pairs(
-        *(rng.normal(size=(1000, size)).astype(np.float32) for size in (OBSERVATION_SIZE, ACTION_SIZE)),
-        np.ones(1000, np.float32),
-    )
     sizes = (OBSERVATION_SIZE, ACTION_SIZE)
+    observation, action = (rng.normal(size=(1000, size)).astype(np.float32) for size in sizes)
+    pairs = Pairs(observation, action, np.ones(1000, np.float32))
     games = {
         "SAC": (
             init_sac(0, shapes, sac),

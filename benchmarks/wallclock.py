@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from common import ROOT, WorkerError, install, ratios, spread, work
+from common import PEERS, ROOT, WorkerError, install, ratios, spread, work
 from deep import DEMONSTRATIONS, OURS, THREADS, exported_demos
 
 from oal import console, files, plots
@@ -191,6 +191,7 @@ def entries(curves: Sequence[dict[str, Any]], skipped: dict[str, str], minutes: 
                         "repeats": len(us),
                         "threads": THREADS,
                         "differs": differs(LEARNERS[ours]["cost"]),
+                        "peer_packages": PEERS["imitation"][-1],
                         "peak_memory_megabytes": {"oal": memory[env_id, ours], "imitation": memory[env_id, peer]},
                     }
                 )

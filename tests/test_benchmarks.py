@@ -169,11 +169,15 @@ def test_verdicts_and_rows():
     assert results.verdict(entry(1.4, aim=1.5, smaller_is_better=True)) == "at most 1.5: reached"
     assert results.verdict(entry(1.4)) == ""
     shown, skipped = results.rows(
-        [entry(1.5, provenance={"commit": "c"}, differs="d"), {"part": "p", "name": "s", "skipped": "why"}]
+        [
+            entry(1.5, provenance={"commit": "c"}, peak_memory_megabytes={"oal": 7}),
+            {"part": "p", "name": "s", "skipped": "why"},
+        ]
     )
-    assert shown == ["n", "1.5", "1.5 to 1.5", "", "ms: oal 1.5", "", "d"]
-    assert skipped[:2] == ["s", "skipped"]
-    assert "why" in skipped
+    assert shown == ["n", "1.5", "1.5 to 1.5", "", "ms: oal 1.5; peak MB: oal 7"]
+    assert skipped == ["s", "skipped", "", "", "why"]
+    same = [entry(1.0, differs="d"), {**entry(1.0, differs="d"), "name": "m"}, entry(1.0)]
+    assert results.notes(same) == ["n; m: d."]
 
 
 def test_a_peer_that_fails_is_skipped_and_ours_is_not():
