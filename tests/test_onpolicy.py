@@ -631,7 +631,7 @@ def test_paper_presets_are_the_papers_table() -> None:
         assert 3 <= config.critic_epochs <= 5
         assert (config.hidden, config.activation) == ((64, 64), "tanh")
     assert (trpo.max_kl, trpo.cg_steps, trpo.cg_damping) == (0.01, 10, 0.1)
-    assert (mdpo.kl_weight, mdpo.learning_rate) == (1 / 0.5, 3e-4)
+    assert (mdpo.kl_weight, mdpo.policy_steps, mdpo.learning_rate) == (1 / 0.5, 10, 3e-4)
 
 
 def test_every_setting_is_read_somewhere() -> None:
@@ -791,7 +791,7 @@ def test_probe_the_absorbing_cost_decides_whether_to_live(config, absorbing_cost
 @pytest.mark.parametrize("config", [TRPOConfig(), MDPOOnConfig()], ids=["trpo", "mdpo"])
 @pytest.mark.parametrize("seed", range(3))
 def test_cartpole_is_learned_from_its_own_cost(config, seed: int) -> None:
-    player = learn("CartPole-v1", config, 50, environments=8, seed=seed)
+    player = learn("CartPole-v1", config, 40, environments=8, seed=seed)
     returns = evaluate("CartPole-v1", player.actor.mode, episodes=20, seed=seed).returns
     assert returns.mean() >= 475.0
 
@@ -800,6 +800,6 @@ def test_cartpole_is_learned_from_its_own_cost(config, seed: int) -> None:
 @pytest.mark.parametrize("config", [TRPOConfig(), MDPOOnConfig()], ids=["trpo", "mdpo"])
 @pytest.mark.parametrize("seed", range(3))
 def test_inverted_pendulum_is_learned_from_its_own_cost(config, seed: int) -> None:
-    player = learn("InvertedPendulum-v5", config, 60, environments=8, seed=seed)
+    player = learn("InvertedPendulum-v5", config, 50, environments=8, seed=seed)
     returns = evaluate("InvertedPendulum-v5", player.actor.mode, episodes=20, seed=seed).returns
     assert returns.mean() >= 900.0

@@ -94,9 +94,9 @@ class MDPOOnConfig(OnPolicyConfig):
 
     kl_weight: float = 2.0
     """Weight of the divergence from the old policy: the larger, the smaller the step. One over the step size t."""
-    policy_steps: int = 10
+    policy_steps: int = 20
     """Gradient steps, each on the whole rollout, per frozen old policy (m in the paper)."""
-    learning_rate: float = 3e-4
+    learning_rate: float = 1e-3
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -112,7 +112,7 @@ def _above_zero(name: str, value: float) -> None:
 
 PAPER_TRPO = TRPOConfig(critic_learning_rate=3e-4, critic_epochs=5, backtrack_factor=0.5)
 """The paper's on-policy table; what it leaves open is as in Stable-Baselines."""
-PAPER_MDPO_ON = MDPOOnConfig(critic_learning_rate=3e-4, critic_epochs=5)
+PAPER_MDPO_ON = MDPOOnConfig(policy_steps=10, learning_rate=3e-4, critic_learning_rate=3e-4, critic_epochs=5)
 """The table's t = 0.5: the reference code of on-policy MDPO divides the divergence by t, so its weight is 2."""
 
 
