@@ -56,9 +56,6 @@ class DivergedError(InputError):
     """A number that learning depends on is no longer finite."""
 
 
-_REMEDY = "lower the learning rate, or resume the last checkpoint with another seed"
-
-
 class PolicyPlayer(Protocol):
     """What the loop asks of a policy player."""
 
@@ -183,6 +180,8 @@ class OAL:
         if config is None:
             chosen = {"environments": environments, "debug_true_cost": debug_true_cost, **(settings or {})}
             if features is not None:
+                if cost != "linear":
+                    raise InputError(f"a feature function is for the linear cost, not for '{cost}'")
                 chosen = {"cost.features": "function", **chosen}
             config = make_config(policy, cost, preset, settings=chosen)
         self.config, self.seed = config, seed
@@ -253,7 +252,7 @@ class OAL:
                 goes_on = False not in [called(self) for called in callbacks]
                 advance(self.step - self.block_begun, self._note())
         self.player.settle()
-        self._check_finite()
+        self.numbers()
         return self
 
     def _note(self) -> str:
@@ -280,8 +279,9 @@ class OAL:
     def _play_block(self, steps: int) -> None:
         before = self.step
         if self.step > 0:
-            self.metrics |= self.player.improve(self.cost.view)
-            self._check_finite()
+            finished, under_way = self.metrics, self.player.improve(self.cost.view)
+            self._read(finished)
+            self.metrics = finished | under_way
         self._collect(steps)
         every = self.config.cost_config.update_every
         if not self.config.debug_true_cost and getattr(self.player, "ready", True):
@@ -293,7 +293,11 @@ class OAL:
         begun = self.step
         for _ in range(-(-steps // len(envs))):
             times = np.array(envs.episode_lengths)
-            step = envs.step(player.act(envs.observation, self._action_rng))
+            try:
+                step = envs.step(player.act(envs.observation, self._action_rng))
+            except Exception:
+                self._check_steps(begun)  # an observation before this step may be what broke it
+                raise
             player.observe(step)
             self.regret.step(step.observation, step.action, step.terminated, step.truncated, step.valid)
             if step.valid.all():
@@ -305,34 +309,33 @@ class OAL:
             for i in np.flatnonzero((step.terminated | step.truncated) & step.valid):
                 mass = self.config.gamma ** (int(times[i]) + 1) if step.terminated[i] else 0.0
                 self._absorbing_masses.append(mass)
-        finite = np.isfinite(memory.last(self.step - begun)).all(axis=1)
+        self._check_steps(begun)
+
+    def _check_steps(self, begun: int) -> None:
+        finite = np.isfinite(self.memory.last(self.step - begun)).all(axis=1)
         if not finite.all():
             where = self.step - len(finite) + int(np.argmin(finite)) + 1
             raise DivergedError(f"{self.spec.env_id} gave an observation that is not finite at step {where}")
 
-    def _check_finite(self) -> None:
-        """Refuse to act by weights that are not finite: a discrete policy would go on as if nothing had happened."""
-        if not all(np.isfinite(part).all() for layer in self.player.actor.layers for part in layer):
-            self.numbers()  # names the losses, if they are not finite either
-            raise DivergedError(f"the policy's weights became infinite or NaN by step {self.step}: {_REMEDY}")
-
     def _improve_cost(self) -> None:
         config, rng, memory = self.config.cost_config, self._cost_rng, self.memory
-        count = (config.minibatches, config.batch_size)
+        count, window = (config.minibatches, config.batch_size), memory.newest(config.window)
         if isinstance(config, LinearConfig):
-            # the mean over all demonstrations, and over the window as it is
             expert = self._everything
-            count = (1, config.window if config.data == "window" else count[0] * count[1])
         else:
             expert = self.expert.pairs(rng.integers(0, len(self.expert.time), size=count), self._weigh)
-        if config.data == "replay":
-            index = rng.integers(0, len(memory), size=count)
+        whole = isinstance(config, LinearConfig) and config.data == "window"
+        if whole:  # a linear cost sees the means, of all that there is
+            index = np.resize(window, (1, config.window))
+        elif config.data == "window":
+            index = rng.choice(window, size=count)
         else:
-            window = memory.newest(config.window)
-            whole = len(window) == config.window == count[0] * count[1]
-            index = window.reshape(count) if whole else window[rng.integers(0, len(window), size=count)]
+            index = rng.integers(0, len(memory), size=count)
         rows = memory.unpack(memory.rows[index])
-        learner = Pairs(rows.observation, rows.action, self._weigh(memory.times[index]))
+        weight = self._weigh(memory.times[index])
+        if whole:
+            weight[:, len(window) :] = 0.0  # steps that are still to come
+        learner = Pairs(rows.observation, rows.action, weight)
         mass = float(np.mean(self._absorbing_masses)) if self._absorbing_masses else 0.0
         self.cost, metrics = self.cost_player.update(self.cost, learner, expert, (mass, self.expert.absorbing_mass))
         self.metrics |= metrics
@@ -345,10 +348,16 @@ class OAL:
 
     def numbers(self) -> dict[str, float]:
         """Read the newest metrics (this waits for the block under way); a number that is not finite is an error."""
-        numbers = {name: float(value) for name, value in self.metrics.items()}
+        return self._read(self.metrics)
+
+    def _read(self, metrics: Mapping[str, Any]) -> dict[str, float]:
+        numbers = {name: float(value) for name, value in metrics.items()}
         bad = [name for name, value in numbers.items() if not np.isfinite(value)]
         if bad:
-            raise DivergedError(f"{', '.join(bad)} became infinite or NaN by step {self.step}: {_REMEDY}")
+            raise DivergedError(
+                f"{', '.join(bad)} became infinite or NaN by step {self.step}: lower the learning rate, or resume the "
+                "last checkpoint with another seed"
+            )
         return numbers
 
     def record(self) -> dict[str, Any]:

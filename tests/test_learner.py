@@ -1,0 +1,630 @@
+"""The loop over both players: every pair of them, machine facts, borders, checkpoints, and the cost player's data."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import games
+from games import CONTINUOUS, DICTIONARY, DISCRETE, HORIZON, Walk, demos_of
+from oal import checkpoint
+from oal.demos import Demos, Trajectory
+from oal.envs import VectorEnvs
+from oal.errors import InputError
+from oal.learner import GAIL, OAL, DivergedError, ExpertData
+from oal.presets import COSTS, OFF_POLICY, POLICIES
+
+OFF = {
+    "policy.hidden": [8],
+    "policy.batch_size": 8,
+    "replay.block": 10,
+    "replay.warmup_steps": 20,
+    "replay.capacity": 500,
+}
+MDPO = {**OFF, "policy.evaluation_updates": 5, "bc.epochs": 2}
+ON = {"policy.hidden": [8], "policy.batch_steps": 20, "policy.critic_epochs": 1, "bc.epochs": 2}
+COST: dict[str, Any] = {"cost.update_every": 20, "cost.window": 40, "cost.minibatches": 2, "cost.batch_size": 8}
+
+
+def small(policy: str, cost: str) -> dict[str, Any]:
+    """Settings with which a run takes a moment: compiling is what remains."""
+    network = {} if cost == "linear" else {"cost.hidden": [8]}
+    return {**(MDPO if policy == "mdpo" else OFF if policy in OFF_POLICY else ON), **COST, **network}
+
+
+def make(
+    policy: str = "mdpo",
+    cost: str = "neural",
+    env: Any = CONTINUOUS,
+    *,
+    demos: Demos | None = None,
+    settings: dict[str, Any] | None = None,
+    **options: Any,
+) -> OAL:
+    demos = demos or demos_of(env if isinstance(env, str) else CONTINUOUS)
+    return OAL(env, demos, policy, cost, settings={**small(policy, cost), **(settings or {})}, **options)
+
+
+def at(step: int, what: Any) -> Any:
+    """A callback that does something once the given step is reached."""
+    return lambda learner: what() if learner.step == step else None
+
+
+def same_run(first: OAL, second: OAL) -> bool:
+    """Whether two learners agree in everything they have learned and seen, bit for bit."""
+    (rows, counters), (other_rows, other_counters) = first.memory.state(), second.memory.state()
+    return (
+        games.leaves_equal(first.player.state, second.player.state)
+        and games.leaves_equal(first.cost, second.cost)
+        and games.leaves_equal(rows, other_rows)
+        and games.leaves_equal(first.regret.state(), second.regret.state())
+        and counters == other_counters
+        and first.numbers() == second.numbers()
+        and (first.step, first.cost_updates) == (second.step, second.cost_updates)
+    )
+
+
+# ----- every pair
+
+
+@pytest.mark.parametrize("policy, cost", list(itertools.product(POLICIES, COSTS)))
+def test_every_pair_learns_repeats_itself_and_resumes(policy: str, cost: str, tmp_path: Path) -> None:
+    """Same seed same run, other seed other run, a resumed run is the uninterrupted one, nothing compiles twice."""
+    env = DISCRETE if cost == "linear" else CONTINUOUS
+    path = tmp_path / "checkpoint"
+    first = make(policy, cost, env)
+    begun = [np.array(part) for layer in first.player.actor.layers for part in layer]
+    first.learn(80, callback=at(40, lambda: first.save(path)))
+    learned = [part for layer in first.player.actor.layers for part in layer]
+    assert first.step == 80
+    assert first.cost_updates == 80 // 20
+    assert any(not np.array_equal(a, b) for a, b in zip(begun, learned, strict=True))
+    numbers = first.numbers()
+    assert {"actor_loss", "critic_loss", "entropy", "policy_cost", "cost_gap", "absorbing_mass"} <= numbers.keys()
+
+    resumed = OAL.load(path)
+    assert resumed.step == 40
+    compiled = games.compilations
+    resumed.learn(80)
+    assert same_run(first, resumed)
+    again = make(policy, cost, env)
+    again.learn(80, callback=at(40, lambda: again.save(path)))
+    assert same_run(first, again)
+    assert games.compilations == compiled, "a second run compiles nothing"
+    other = make(policy, cost, env, seed=1)
+    other.learn(80)
+    assert not games.leaves_equal(first.player.state.actor, other.player.state.actor)
+    for learner in (first, resumed, again, other):
+        learner.close()
+
+
+@pytest.mark.parametrize("policy", ["mdpo", "trpo"])
+def test_a_known_simulator_goes_on_as_if_nothing_had_been_saved(policy: str, tmp_path: Path) -> None:
+    """CartPole's state is saved: a run that was stopped and resumed equals one that never saved anything."""
+    demos = Demos((Trajectory(np.zeros((9, 4), np.float32), np.zeros(8, np.int64), truncated=True),))
+    options = {"env": "CartPole-v1", "demos": demos}
+    whole = make(policy, "linear", **options)
+    whole.learn(80)
+    stopped = make(policy, "linear", **options)
+    stopped.learn(40)
+    stopped.save(tmp_path / "checkpoint")
+    resumed = OAL.load(tmp_path / "checkpoint")
+    resumed.learn(80)
+    assert same_run(whole, resumed)
+    assert whole.envs.finished == resumed.envs.finished
+
+
+@pytest.mark.parametrize("policy", ["mdpo", "trpo"])
+def test_learning_in_two_goes_is_learning_in_one(policy: str) -> None:
+    one, two = make(policy), make(policy)
+    one.learn(80)
+    two.learn(40)
+    assert two.step == 40
+    two.learn(80)
+    assert same_run(one, two)
+    two.learn(80)
+    assert two.step == 80, "there is nothing left to do"
+
+
+def test_reading_the_policy_between_blocks_changes_nothing() -> None:
+    plain, watched = make(), make()
+    plain.learn(60)
+
+    def watch(learner: OAL) -> None:
+        learner.predict(np.zeros(2, np.float32), deterministic=False)
+        learner.evaluate(episodes=1)
+        learner.numbers()
+
+    watched.learn(60, callback=watch)
+    assert same_run(plain, watched)
+
+
+# ----- costs
+
+
+class Rescaled(Walk):
+    """The walk with other rewards."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = super().step(action)
+        return observation, 7.0 - 100.0 * reward, *rest
+
+
+@pytest.mark.parametrize("policy", ["mdpo", "trpo"])
+def test_rewards_are_never_used_unless_asked_for(policy: str) -> None:
+    """Costs are computed from the learned cost when sampled: rewards of the environment and the expert do not enter."""
+    shown = demos_of(CONTINUOUS)
+    silent = Demos(tuple(Trajectory(t.observations, t.actions, None, t.terminated, t.truncated) for t in shown))
+    for true_cost in (False, True):
+        plain, other = (
+            make(policy, env=env, demos=demos, horizon=HORIZON, debug_true_cost=true_cost)
+            for env, demos in ((Walk, shown), (Rescaled, silent))
+        )
+        plain.learn(60)
+        other.learn(60)
+        assert games.leaves_equal(plain.player.state.actor, other.player.state.actor) == (not true_cost)
+
+
+def test_a_stored_cost_is_never_used() -> None:
+    plain, poisoned = make(), make()
+    plain.learn(60)
+
+    def poison(learner: OAL) -> None:
+        learner.memory.rows[:, 3] = 1e9
+
+    poisoned.learn(60, callback=poison)
+    assert games.leaves_equal(plain.player.state, poisoned.player.state)
+
+
+def test_the_true_cost_is_for_testing_the_policy_player_alone() -> None:
+    learner = make(debug_true_cost=True)
+    learner.learn(60)
+    assert learner.cost_updates == 0
+    assert "cost_gap" not in learner.metrics
+    recorded = np.concatenate([learner.memory.rows[: len(learner.memory)], learner.expert.rows])[:, 3]
+    assert recorded.min() <= learner.numbers()["policy_cost"] <= recorded.max()
+
+
+class Watched:
+    """Keeps what the cost player is given; nobody learns, so nothing is compiled."""
+
+    def __init__(self, learner: OAL) -> None:
+        self.seen: list[tuple[Any, Any, Any, int]] = []
+
+        def watch(state: Any, pairs: Any, expert: Any, masses: Any) -> Any:
+            self.seen.append((pairs, expert, masses, learner.step))
+            return state, {}
+
+        learner.cost_player.update = watch  # pyright: ignore[reportAttributeAccessIssue]
+        learner.player.improve = lambda cost_params: {}
+
+
+def history(learner: OAL) -> np.ndarray:
+    """All pairs so far [steps, O + A]; the memory has not wrapped around."""
+    assert learner.step == len(learner.memory)
+    return learner.memory.rows[: learner.step, :3]
+
+
+def places(pairs: Any, steps: np.ndarray) -> np.ndarray:
+    """Find each pair's step; continuous observations and actions do not repeat."""
+    rows = np.concatenate([pairs.observation, pairs.action], axis=-1).reshape(-1, 3)
+    found = (rows[:, None] == steps[None]).all(axis=2)
+    assert (found.sum(axis=1) == 1).all()
+    return found.argmax(axis=1)
+
+
+def test_the_cost_player_learns_from_the_window_or_from_all_past_policies() -> None:
+    for data, oldest in (("window", 60), ("replay", 0)):
+        learner = make(settings={"cost.data": data})
+        watched = Watched(learner)
+        learner.learn(100)
+        pairs, expert, _, step = watched.seen[-1]
+        assert step == 100
+        assert pairs.observation.shape == expert.observation.shape == (2, 8, 2)
+        index = places(pairs, history(learner))
+        assert index.min() >= oldest
+        assert (index.min() < 60) == (data == "replay")
+        known = np.concatenate([learner.expert.observation, learner.expert.action], axis=1)
+        given = np.concatenate([expert.observation, expert.action], axis=-1).reshape(-1, 3)
+        assert all((row == known).all(axis=1).any() for row in given)
+
+
+def test_the_linear_cost_compares_the_whole_window_with_all_demonstrations() -> None:
+    learner = make(cost="linear", settings={"cost.discounted": True})
+    watched = Watched(learner)
+    learner.learn(100)
+    pairs, expert, _, _ = watched.seen[-1]
+    np.testing.assert_array_equal(places(pairs, history(learner)), np.arange(60, 100))
+    np.testing.assert_array_equal(expert.observation[0], learner.expert.observation)
+    np.testing.assert_array_equal(expert.action[0], learner.expert.action)
+    np.testing.assert_allclose(pairs.weight[0], 0.99 ** learner.memory.times[60:100].astype(float), rtol=1e-6)
+    lengths = [len(trajectory) for trajectory in demos_of(CONTINUOUS)]
+    expected = np.concatenate([0.99 ** np.arange(length) for length in lengths])
+    np.testing.assert_allclose(expert.weight[0], expected, rtol=1e-6)
+
+
+def test_a_window_that_is_not_full_yet_counts_each_step_once() -> None:
+    """Every step has the same weight in the linear cost's mean, also before the window is full."""
+    learner = make(cost="linear", settings={"cost.window": 64})
+    watched = Watched(learner)
+    learner.learn(40)
+    pairs, _, _, step = watched.seen[-1]
+    weights = np.zeros(step)
+    np.add.at(weights, places(pairs, history(learner)), pairs.weight.ravel())
+    np.testing.assert_allclose(weights, weights[0])
+
+
+class Script(gym.Env):
+    """Episodes of given lengths and ends, over and over; the observation is the step within the episode."""
+
+    def __init__(self, *episodes: tuple[int, bool]) -> None:
+        self.observation_space = spaces.Box(0.0, 100.0, (2,), np.float32)
+        self.action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self.episodes = itertools.cycle(episodes)
+        self.time, self.length, self.terminates = 0, 0, False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.time, (self.length, self.terminates) = 0, next(self.episodes)
+        return np.array([0.0, 1.0], np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        ends = self.time == self.length
+        observation = np.array([self.time, 1.0], np.float32)
+        return observation, 0.0, ends and self.terminates, ends and not self.terminates, {}
+
+
+def test_absorbing_masses_are_those_of_a_hand_calculation() -> None:
+    """γ^T of an episode that truly ended after T steps, 0 of one that was cut off; means over episodes."""
+    rows = np.zeros((5, 2), np.float32)
+    demos = Demos(
+        (
+            Trajectory(rows[:3], rows[:2, :1], np.zeros(2), terminated=True),
+            Trajectory(rows[:5], rows[:4, :1], np.zeros(4), truncated=True),
+        )
+    )
+    learner = make(env=lambda: Script((3, True), (5, False), (2, True)), demos=demos, horizon=10)
+    watched = Watched(learner)
+    learner.learn(40)
+    ends, step = [], 0
+    for length, terminated in itertools.cycle([(3, True), (5, False), (2, True)]):
+        step += length
+        if step > 40:
+            break
+        ends.append(0.99**length if terminated else 0.0)
+    _, _, (mine, experts), at_step = watched.seen[-1]
+    assert at_step == 40
+    assert mine == pytest.approx(np.mean(ends))
+    assert experts == pytest.approx(0.99**2 / 2)
+    times = learner.memory.unpack(learner.memory.rows[:40]).observation[:, 0]
+    np.testing.assert_array_equal(learner.memory.times[:40], times)
+
+
+def test_a_users_feature_function(tmp_path: Path) -> None:
+    def corners(observation: Any, action: Any) -> Any:
+        return jnp.concatenate([observation, action, action**2], axis=-1)
+
+    learner = make(cost="linear", features=corners)
+    learner.learn(60)
+    assert learner.cost.view.params.shape == (4,)
+    assert float(jnp.abs(learner.cost.view.params).max()) > 0.0
+    learner.save(tmp_path / "checkpoint")
+    with pytest.raises(InputError, match="needs the function itself"):
+        OAL.load(tmp_path / "checkpoint")
+    assert OAL.load(tmp_path / "checkpoint", features=corners).step == 60
+    with pytest.raises(InputError, match="feature function"):
+        make(cost="neural", features=corners)
+
+
+# ----- demonstrations as data
+
+
+def test_expert_transitions_are_those_with_both_ends() -> None:
+    learner = make()
+    spec = learner.spec
+    observations = np.arange(10, dtype=np.float32).reshape(5, 2) / 10
+    actions = np.linspace(-1.0, 3.0, 4, dtype=np.float32)[:, None]
+    whole = Trajectory(observations, actions, np.arange(4.0), terminated=True)
+    endless = Trajectory(observations[:4], actions, np.arange(4.0), truncated=True)
+    thinned = Trajectory(observations[:4], actions, np.arange(4.0), terminated=True, stride=3)
+
+    expert = ExpertData(Demos((whole,)), spec, 0.9)
+    batch = learner.memory.unpack(expert.rows)
+    np.testing.assert_array_equal(batch.observation, observations[:4])
+    np.testing.assert_allclose(batch.action[:, 0], np.linspace(-1, 1, 4), atol=1e-6)
+    np.testing.assert_array_equal(batch.next_observation, observations[1:])
+    np.testing.assert_array_equal(batch.terminated, [0, 0, 0, 1])
+    np.testing.assert_array_equal(batch.cost, -np.arange(4.0))
+    assert expert.absorbing_mass == pytest.approx(0.9**4)
+
+    expert = ExpertData(Demos((endless,)), spec, 0.9)
+    assert (len(expert.time), len(expert.rows)) == (4, 3)
+    assert not learner.memory.unpack(expert.rows).terminated.any()
+    assert expert.absorbing_mass == 0.0
+
+    expert = ExpertData(Demos((thinned,)), spec, 0.9)
+    assert (len(expert.time), len(expert.rows)) == (4, 0)
+    np.testing.assert_array_equal(expert.time, [0, 3, 6, 9])
+    assert expert.absorbing_mass == pytest.approx(0.9**12)
+
+
+def test_thinned_demonstrations_give_pairs_only_and_stay_thinned(tmp_path: Path) -> None:
+    thinned = demos_of(CONTINUOUS).subsample(2)
+    with pytest.warns(UserWarning, match="expert_fraction"):
+        make(demos=thinned)
+    learner = make(demos=thinned, settings={"replay.expert_fraction": 0.0})
+    learner.learn(20)
+    learner.save(tmp_path / "checkpoint")
+    loaded = OAL.load(tmp_path / "checkpoint")
+    assert [trajectory.stride for trajectory in loaded.demos] == [2, 2, 2]
+    assert games.leaves_equal(
+        [(t.observations, t.actions, t.rewards) for t in loaded.demos],
+        [(t.observations, t.actions, t.rewards) for t in learner.demos],
+    )
+    np.testing.assert_array_equal(loaded.expert.time, learner.expert.time)
+
+
+def test_demonstrations_of_another_environment_are_refused() -> None:
+    with pytest.raises(InputError, match="observations"):
+        make(demos=Demos((Trajectory(np.zeros((4, 3), np.float32), np.zeros((3, 1), np.float32)),)))
+    with pytest.raises(InputError, match="action"):
+        make(demos=Demos((Trajectory(np.zeros((4, 2), np.float32), np.zeros((3, 2), np.float32)),)))
+    with pytest.raises(InputError, match="action"):
+        make(env=DISCRETE, demos=Demos((Trajectory(np.zeros((4, 2), np.float32), np.array([5, 6, 9])),)))
+
+
+# ----- environments
+
+
+def transitions_are_true(learner: OAL) -> bool:
+    """Whether each stored transition is one of the walk's, and terminated exactly where the walk ends."""
+    batch = learner.memory.unpack(learner.memory.rows[: len(learner.memory)])
+    moved = batch.observation[:, 0] + 0.5 * batch.action[:, 0]
+    return (
+        np.allclose(batch.next_observation[:, 0], moved, atol=1e-6)
+        and np.array_equal(batch.terminated > 0, np.abs(batch.next_observation[:, 0]) > 1.0)
+        and bool((batch.observation[:, 1] == 1.0).all())
+    )
+
+
+@pytest.mark.parametrize("policy", ["mdpo", "trpo"])
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name.lower())
+def test_vector_environments_in_every_autoreset_mode(policy: str, mode: AutoresetMode) -> None:
+    vector = SyncVectorEnv([lambda: gym.make(CONTINUOUS) for _ in range(3)], autoreset_mode=mode)
+    # a cloned policy would not fall
+    learner = make(policy, env=vector, horizon=HORIZON, settings={} if policy == "mdpo" else {"bc.epochs": 0})
+    assert isinstance(learner.envs, VectorEnvs)
+    learner.learn(60)
+    assert learner.step >= 60
+    assert len(learner.memory) == min(learner.step, learner.memory.capacity)
+    assert transitions_are_true(learner)
+    assert learner.memory.times.max() < HORIZON
+    ended = learner.memory.rows[:, -1].sum()
+    assert len(learner.envs.finished) >= ended > 0
+    with pytest.raises(InputError, match="environments of its own"):
+        learner.evaluate(episodes=1)
+    learner.close()
+
+
+@pytest.mark.parametrize("policy", ["mdpo", "trpo"])
+def test_several_environments_at_once(policy: str, tmp_path: Path) -> None:
+    learner = make(policy, environments=3)
+    learner.learn(63, callback=at(42, lambda: learner.save(tmp_path / "checkpoint")))
+    assert learner.step % 3 == 0
+    assert learner.step >= 63
+    assert transitions_are_true(learner)
+    starts = learner.memory.rows[:3, 0]
+    assert len(set(starts.tolist())) == 3, "each environment has a seed of its own"
+    if policy == "trpo":
+        resumed = OAL.load(tmp_path / "checkpoint")
+        assert len(resumed.envs) == 3
+        resumed.learn(63)
+        assert same_run(learner, resumed)
+
+
+def test_dictionary_observations() -> None:
+    learner = make(env=DICTIONARY)
+    learner.learn(40)
+    assert learner.spec.observation_size == 2
+    single = {"place": np.zeros(1, np.float32), "one": np.ones(1, np.float32)}
+    batch = {"place": np.zeros((3, 1), np.float32), "one": np.ones((3, 1), np.float32)}
+    action, _ = learner.predict(single)
+    actions, _ = learner.predict(batch)
+    assert action.shape == (1,)
+    np.testing.assert_allclose(actions, np.tile(action, (3, 1)), atol=1e-6)
+    assert learner.evaluate(episodes=2).returns.shape == (2,)
+
+
+def test_an_environment_object_or_a_function_will_do(tmp_path: Path) -> None:
+    for env in (gym.make(CONTINUOUS), lambda: gym.make(CONTINUOUS)):
+        learner = make(env=env)
+        learner.learn(20)
+        learner.save(tmp_path / "checkpoint")
+        assert OAL.load(tmp_path / "checkpoint", env).step == 20
+    with pytest.raises(InputError, match="cannot be stepped 2 times"):
+        make(env=gym.make(CONTINUOUS), environments=2)
+
+
+def test_a_wrapped_simulator_is_found_again_as_it_was(tmp_path: Path) -> None:
+    """The horizon is put around a function's environment only if the user asked for it."""
+    demos = Demos((Trajectory(np.zeros((4, 3), np.float32), np.zeros((3, 1), np.float32)),))
+    for horizon in (None, 50):
+        learner = make(env=lambda: gym.make("Pendulum-v1"), demos=demos, horizon=horizon)
+        learner.learn(10)
+        learner.save(tmp_path / "checkpoint")
+        loaded = OAL.load(tmp_path / "checkpoint", lambda: gym.make("Pendulum-v1"))
+        assert loaded.spec.horizon == (horizon or 200)
+        np.testing.assert_array_equal(loaded.envs.observation, learner.envs.observation)
+
+
+class Unbounded(Walk):
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+
+
+def test_environments_that_cannot_be_learned_on_are_refused() -> None:
+    with pytest.raises(InputError, match="no time limit"):
+        make(env=Walk)
+    with pytest.raises(InputError, match="unbounded"):
+        make(env=Unbounded, horizon=8)
+    with pytest.raises(InputError, match="cannot be made"):
+        make(env="NoSuchTask-v0", demos=demos_of(CONTINUOUS))
+
+
+# ----- acting
+
+
+def test_predictions_are_in_the_environments_units() -> None:
+    learner = make()
+    learner.learn(40)
+    observation = np.array([0.3, 1.0], np.float32)
+    action, state = learner.predict(observation)
+    assert state is None
+    assert action.shape == (1,)
+    assert -1.0 <= action[0] <= 3.0
+    encoded = learner.policy().act(observation[None])
+    np.testing.assert_allclose(action, 1.0 + 2.0 * encoded[0], atol=1e-6)
+    actions, _ = learner.predict(np.tile(observation, (5, 1)))
+    np.testing.assert_allclose(actions, np.tile(action, (5, 1)), atol=1e-6)
+    drawn = np.array([learner.predict(observation, deterministic=False)[0] for _ in range(200)])
+    assert len(np.unique(drawn)) > 150, "draws differ from call to call"
+    assert drawn.min() >= -1.0
+    assert drawn.max() <= 3.0
+    with pytest.raises(InputError, match="3 numbers"):
+        learner.predict(np.zeros(3, np.float32))
+
+
+def test_predictions_of_discrete_actions() -> None:
+    learner = make(cost="linear", env=DISCRETE)
+    learner.learn(40)
+    action, _ = learner.predict(np.array([0.3, 1.0], np.float32))
+    assert isinstance(action, int)
+    assert action in (5, 6, 7)
+    actions, _ = learner.predict(np.zeros((4, 2), np.float32))
+    assert actions.shape == (4,)
+    drawn = {learner.predict(np.zeros(2, np.float32), deterministic=False)[0] for _ in range(200)}
+    assert drawn == {5, 6, 7}
+
+
+def test_evaluation_repeats_itself_and_leaves_training_alone() -> None:
+    learner = make()
+    learner.learn(40)
+    first, second = learner.evaluate(episodes=4), learner.evaluate(episodes=4)
+    np.testing.assert_array_equal(first.returns, second.returns)
+    assert (first.lengths <= HORIZON).all()
+    with pytest.raises(InputError, match="episodes"):
+        learner.evaluate(episodes=0)
+
+
+# ----- callbacks and borders
+
+
+def test_callbacks_are_called_after_each_block_and_stop_by_false() -> None:
+    learner, calls = make(), []
+    learner.learn(60, callback=[lambda it: calls.append(it.step), lambda it: it.step < 30])
+    assert calls == [10, 20, 30]
+    assert learner.step == 30
+    learner.learn(40, callback=lambda it: calls.append((it.block_begun, it.step, it.goal)))
+    assert calls[3:] == [(30, 40, 40)]
+
+
+@pytest.mark.parametrize("steps", [0, -5])
+def test_learning_takes_at_least_a_step(steps: int) -> None:
+    with pytest.raises(InputError, match="total_steps"):
+        make().learn(steps)
+
+
+def test_a_last_block_may_be_short() -> None:
+    learner = make()
+    learner.learn(27)
+    assert learner.step == len(learner.memory) == 27
+
+
+class Broken(Walk):
+    """The walk, with an observation that is not a number after 33 steps in all."""
+
+    steps = 0
+
+    def step(self, action: Any) -> Any:
+        observation, *rest = super().step(action)
+        self.steps += 1
+        return (observation * np.nan if self.steps == 33 else observation), *rest
+
+
+@pytest.mark.parametrize("policy", ["mdpo", "trpo"])
+def test_an_observation_that_is_not_finite_is_named_by_its_step(policy: str) -> None:
+    learner = make(policy, env=Broken, horizon=HORIZON)
+    with pytest.raises(DivergedError, match=r"Broken gave an observation that is not finite at step 33"):
+        learner.learn(100)
+
+
+@pytest.mark.parametrize("policy", ["mdpo", "trpo"])
+def test_losses_that_are_not_finite_stop_learning(policy: str) -> None:
+    """A discrete policy of NaN logits would otherwise act on as if nothing had happened."""
+    learner = make(policy, "linear", DISCRETE)
+    learner.learn(40)
+    learner.cost = learner.cost._replace(view=learner.cost.view._replace(centre=jnp.float32(jnp.nan)))
+    learner.cost_player.update = lambda state, *_: (state, {})  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(DivergedError, match=r"loss.* became infinite or NaN by step \d+: lower the learning rate"):
+        learner.learn(200)
+    assert learner.step < 100
+
+
+def test_a_diverged_learner_does_not_overwrite_its_checkpoint(tmp_path: Path) -> None:
+    learner = make()
+    learner.learn(40)
+    learner.save(tmp_path / "checkpoint")
+    before = (tmp_path / "checkpoint").read_bytes()
+    learner.metrics["actor_loss"] = jnp.float32(jnp.inf)
+    with pytest.raises(DivergedError, match="actor_loss became infinite or NaN by step 40"):
+        learner.save(tmp_path / "checkpoint")
+    assert (tmp_path / "checkpoint").read_bytes() == before
+
+
+# ----- checkpoints
+
+
+def test_checkpoints_of_another_kind_or_version_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = make()
+    learner.learn(20)
+    learner.policy().save(tmp_path / "policy")
+    with pytest.raises(InputError, match="holds a policy, not a learner"):
+        OAL.load(tmp_path / "policy")
+    with pytest.raises(InputError, match="no such file"):
+        OAL.load(tmp_path / "nothing")
+    monkeypatch.setattr(checkpoint, "FORMAT_VERSION", 99)
+    learner.save(tmp_path / "later")
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="later version"):
+        OAL.load(tmp_path / "later")
+
+
+def test_a_checkpoint_fits_only_its_own_players_and_environment(tmp_path: Path) -> None:
+    learner = make()
+    learner.learn(20)
+    learner.save(tmp_path / "checkpoint")
+    for other in (make("sac"), make("trpo"), make("mdpo", "linear"), make(settings={"policy.hidden": [9]})):
+        with pytest.raises(InputError, match="another"):
+            other.restore(tmp_path / "checkpoint")
+    with pytest.raises(InputError):
+        OAL.load(tmp_path / "checkpoint", "Pendulum-v1")
+
+
+def test_gail_is_the_same_loop_with_a_discriminator(tmp_path: Path) -> None:
+    learner = GAIL(CONTINUOUS, demos_of(CONTINUOUS), settings=small("mdpo", "gail"))
+    same = make("mdpo", "gail")
+    learner.learn(40)
+    same.learn(40)
+    assert same_run(learner, same)
+    learner.save(tmp_path / "checkpoint")
+    loaded = GAIL.load(tmp_path / "checkpoint")
+    assert loaded.algorithm == loaded.policy().info["algorithm"] == "GAIL"
+    assert loaded.config == learner.config
