@@ -70,7 +70,7 @@ def list_runs(root: Path = ROOT) -> None:
     from oal.runs import RunFolder
 
     found = RunFolder.find(root)
-    columns = ("run", "env", "policy", "cost", "seed", "step", "of", "state", "return", "expert")
+    columns = ("run", "steps", "state", "return", "expert")
     console.table(f"{len(found)} runs in {root}", columns, [_row(folder, root) for folder in found])
 
 
@@ -140,14 +140,15 @@ def _row(folder: "RunFolder", root: Path) -> tuple[Any, ...]:
     name = folder.path.name if folder.path == root else str(folder.path.relative_to(root))
     state = _state(folder)
     if state == "damaged":
-        return name, *[""] * 6, state, "", ""
+        return name, "", state, "", ""
     config = folder.config
-    described = [config.get(field, "") for field in ("env", "policy", "cost", "seed")]
+    if str(config.get("env", "")) not in name:
+        name += f" ({' '.join(str(config[field]) for field in ('env', 'policy', 'cost', 'seed') if field in config)})"
     returns = [record.get("evaluation_return") for record in folder.records()]
     last = next((value for value in reversed(returns) if value is not None), "")
     expert = folder.metadata.get("expert_return")
-    steps = folder.status.get("step", ""), config.get("total_steps", "")
-    return name, *described, *steps, state, last, "" if expert is None else expert
+    steps = f"{folder.status.get('step', 0):,} of {config.get('total_steps', 0):,}"
+    return name, steps, state, last, "" if expert is None else expert
 
 
 def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
