@@ -159,7 +159,7 @@ def _default(policy: str, cost: str) -> LearnerConfig:
     }
     cost_config = costs[cost]
     # exploration comes from the cloned policy's own width; wider, its gait falls apart
-    cloning = BCConfig(epochs=100, log_std=-3.0)
+    cloning = BCConfig(epochs=300, log_std=-3.0)
     if policy == "mdpo":
         policy_config: AnyPolicyConfig = MDPOConfig(
             batch_size=128,
