@@ -15,7 +15,7 @@ runs_app = typer.Typer(no_args_is_help=True, help="List, show and remove run fol
 
 
 def sweep(
-    file: Path = typer.Argument(..., help="A TOML file with a [grid] of lists; see the documentation of sweeps."),
+    file: Path = typer.Argument(..., help="A TOML file: fields of all runs, and a grid of lists."),
     out: Path | None = typer.Option(None, help="Folder of the runs; default: the file's out, or runs/NAME."),
     processes: int | None = typer.Option(None, help="Local processes, one thread each; default: one for each core."),
     inline: bool = typer.Option(False, "--inline", help="One run after the other in this process."),
