@@ -8,6 +8,12 @@ import typer
 if TYPE_CHECKING:
     from oal.training import Run
 
+ENV = typer.Argument(..., help="A Gymnasium environment id, e.g. Hopper-v5.")
+DEMOS = typer.Option("", help="A file, minari:ID or a shipped name; default: the environment's shipped ones.")
+TRAJECTORIES = typer.Option(10, help="Demonstrations to learn from, the first ones; 0 for all.")
+SUBSAMPLE = typer.Option(1, help="Keep every n-th step of the demonstrations.")
+SEED = typer.Option(0, help="Root seed of all random streams.")
+HORIZON = typer.Option(None, help="Time limit, for an environment that has none.")
 THREADS = typer.Option(1, help="Threads of computation; one-thread runs side by side do more together.")
 QUIET = typer.Option(False, "--quiet", help="No progress bar.")
 TENSORBOARD = typer.Option(False, "--tensorboard", help="Also write TensorBoard events into the run folder.")
@@ -15,18 +21,18 @@ WANDB = typer.Option(None, help="Also log to this Weights & Biases project.")
 
 
 def train(
-    env: str = typer.Argument(..., help="A Gymnasium environment id, e.g. Hopper-v5."),
-    demos: str = typer.Option("", help="A file, minari:ID or a shipped name; default: the environment's shipped ones."),
-    trajectories: int = typer.Option(10, help="Demonstrations to learn from, the first ones; 0 for all."),
-    subsample: int = typer.Option(1, help="Keep every n-th step of the demonstrations."),
+    env: str = ENV,
+    demos: str = DEMOS,
+    trajectories: int = TRAJECTORIES,
+    subsample: int = SUBSAMPLE,
     policy: str = typer.Option("mdpo", help="Policy player: mdpo, sac, mdpo-on or trpo."),
     cost: str = typer.Option("neural", help="Cost player: neural, linear or gail."),
     preset: str = typer.Option("default", help="default, or paper for the paper's tables."),
     set_: list[str] = typer.Option([], "--set", help="Change a setting, e.g. --set policy.kl_weight=0.1; repeatable."),
     steps: int = typer.Option(150_000, help="Environment steps."),
-    seed: int = typer.Option(0, help="Root seed of all random streams."),
+    seed: int = SEED,
     out: Path | None = typer.Option(None, help="Run folder; default runs/ENV-POLICY-COST-SEED."),
-    horizon: int | None = typer.Option(None, help="Time limit, for an environment that has none."),
+    horizon: int | None = HORIZON,
     evaluate_every: int = typer.Option(5_000, help="Steps between evaluations."),
     evaluation_episodes: int = typer.Option(10, help="Episodes per evaluation."),
     checkpoint_every: int = typer.Option(25_000, help="Steps between checkpoints; a multiple of 1,000."),
@@ -63,14 +69,14 @@ def train(
 
 
 def clone(
-    env: str = typer.Argument(..., help="A Gymnasium environment id, e.g. Hopper-v5."),
-    demos: str = typer.Option("", help="A file, minari:ID or a shipped name; default: the environment's shipped ones."),
-    trajectories: int = typer.Option(10, help="Demonstrations to learn from, the first ones; 0 for all."),
-    subsample: int = typer.Option(1, help="Keep every n-th step of the demonstrations."),
+    env: str = ENV,
+    demos: str = DEMOS,
+    trajectories: int = TRAJECTORIES,
+    subsample: int = SUBSAMPLE,
     epochs: int = typer.Option(1_000, help="Passes over the demonstrations."),
-    seed: int = typer.Option(0, help="Root seed of all random streams."),
+    seed: int = SEED,
     out: Path | None = typer.Option(None, help="Run folder; default runs/ENV-clone-SEED."),
-    horizon: int | None = typer.Option(None, help="Time limit, for an environment that has none."),
+    horizon: int | None = HORIZON,
     evaluation_episodes: int = typer.Option(10, help="Episodes of the evaluation at the end."),
     threads: int = THREADS,
     quiet: bool = QUIET,
