@@ -7,6 +7,7 @@ Every part that is finished goes into results.json at once; a part that is run a
 
 import argparse
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -59,6 +60,8 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, default=ROOT / ".bench", help="folder for results.json and the plot")
     options = parser.parse_args()
+    # so that being stopped also ends the worker under way
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     path = options.out / "results.json"
     parts, entries, failed = chosen(options.only), results.read(path), []
     origin = {**provenance(), "quick": options.quick}
