@@ -312,7 +312,7 @@ class OAL:
         self._check_steps(begun)
 
     def _check_steps(self, begun: int) -> None:
-        finite = np.isfinite(self.memory.last(self.step - begun)).all(axis=1)
+        finite: np.ndarray = np.all(np.isfinite(self.memory.last(self.step - begun)), axis=1)
         if not finite.all():
             where = self.step - len(finite) + int(np.argmin(finite)) + 1
             raise DivergedError(f"{self.spec.env_id} gave an observation that is not finite at step {where}")

@@ -1,0 +1,78 @@
+"""Learning tests: minutes each. Does the default preset imitate, and does each policy player alone learn control?
+
+A decision is made over seeds. With the normalised returns x_1..x_n of the final policies (0 the uniform policy's, 1 the
+expert's), a claim "at least g" is refuted when  mean(x) < g - min(t s/√n, 0.1)  with Student's one-sided 95 % quantile
+t: seeds scatter, and an honest claim is to fail seldom. The allowance has an end, so that one seed that fails outright
+cannot excuse itself by the spread that it makes.
+"""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from oal import demos
+from oal.envs import UniformPolicy, evaluate
+from oal.learner import OAL
+from oal.presets import OFF_POLICY, POLICIES
+
+SEEDS = (0, 1, 2)
+EPISODES = 20
+WIDEST_ALLOWANCE = 0.1
+
+
+def normalised(learner: OAL, env_id: str, expert: float) -> float:
+    random = evaluate(env_id, UniformPolicy(learner.spec).act, episodes=EPISODES).mean_return
+    return (learner.evaluate(episodes=EPISODES).mean_return - random) / (expert - random)
+
+
+def refuted(scores: list[float], claim: float) -> bool:
+    quantile = stats.t.ppf(0.95, len(scores) - 1)
+    allowance = quantile * np.std(scores, ddof=1) / np.sqrt(len(scores))
+    return float(np.mean(scores)) < claim - min(allowance, WIDEST_ALLOWANCE)
+
+
+def test_the_decision_can_go_both_ways() -> None:
+    assert not refuted([1.0, 0.97, 0.96], 0.95)
+    assert not refuted([0.97, 0.90, 0.94], 0.95), "within what seeds scatter"
+    assert refuted([0.90, 0.90, 0.91], 0.95), "all a little too low"
+    assert refuted([1.0, 1.0, 0.3], 0.95), "one that failed outright"
+
+
+IMITATION = {"CartPole-v1": 20_000, "Pendulum-v1": 20_000, "InvertedPendulum-v5": 20_000}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cost", ["neural", "linear"])
+@pytest.mark.parametrize("env_id", IMITATION)
+def test_the_default_preset_imitates_the_shipped_expert(env_id: str, cost: str) -> None:
+    shown = demos.load(env_id)[:10]
+    assert shown.returns is not None
+    expert = float(np.mean(shown.returns))
+    scores = []
+    for seed in SEEDS:
+        learner = OAL(env_id, shown, cost=cost, seed=seed)
+        learner.learn(IMITATION[env_id])
+        scores.append(normalised(learner, env_id, expert))
+        learner.close()
+    assert not refuted(scores, 0.95), scores
+
+
+CONTROL = {"mdpo": 15_000, "sac": 15_000, "mdpo-on": 100_000, "trpo": 100_000}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+def test_each_policy_player_learns_from_the_true_cost(policy: str) -> None:
+    """Without a cost player: 95 % of the expert's return on the inverted pendulum, from the environment's own cost."""
+    env_id = "InvertedPendulum-v5"
+    shown = demos.load(env_id)[:10]
+    assert shown.returns is not None
+    expert = float(np.mean(shown.returns))
+    settings = {"replay.expert_fraction": 0.0} if policy in OFF_POLICY else {}
+    scores = []
+    for seed in SEEDS:
+        learner = OAL(env_id, shown, policy, seed=seed, debug_true_cost=True, settings=settings)
+        learner.learn(CONTROL[policy])
+        scores.append(normalised(learner, env_id, expert))
+        learner.close()
+    assert not refuted(scores, 0.95), scores
