@@ -407,10 +407,16 @@ def ends(run: experiment.PlannedRun) -> int:
     return (run.folder / LOG).read_text().count("finished at step")
 
 
+def begun(sweep: Sweep) -> int:
+    """How often a worker began a run or went on with it."""
+    logs = [(run.folder / LOG).read_text() for run in sweep.runs() if (run.folder / LOG).exists()]
+    return sum(log.count(": begins") + log.count(": goes on") for log in logs)
+
+
 def holder(folder: Path) -> int | None:
     """The process that trains into a folder now."""
-    run = RunFolder(folder)
-    return int((folder / ".lock").read_text()) if run.busy else None
+    written = (folder / ".lock").read_text() if RunFolder(folder).busy else ""
+    return int(written) if written else None
 
 
 def kill_one(folders: list[Path], *, after_checkpoint: bool = True) -> Path | None:
@@ -423,7 +429,7 @@ def kill_one(folders: list[Path], *, after_checkpoint: bool = True) -> Path | No
             if pid:
                 os.kill(pid, signal.SIGKILL)
                 return folder
-        except (ValueError, ProcessLookupError, FileNotFoundError):
+        except ProcessLookupError:
             continue
     return None
 
@@ -464,19 +470,20 @@ def test_killed_workers_and_a_killed_sweep_change_nothing(tmp_path, started):
     options = ("--out", str(tmp_path / "disturbed"), "--processes", "1")
     started.append(command(path, *options))
     killed = until(lambda: kill_one(folders))  # a worker, once it has something to lose
-    until(lambda: "goes on from step" in (killed / LOG).read_text())
+    until(lambda: begun(disturbed) == 2 and "goes on from step" in (killed / LOG).read_text())
     started[0].kill()  # the sweep itself: its workers end with it
     assert "was killed by SIGKILL; it is taken up again" in started[0].communicate()[0]
-    until(lambda: not any(map(holder, folders)), 20)
+    until(lambda: not any(RunFolder(folder).busy for folder in folders), 20)
     assert not all(RunFolder(folder).policy.exists() for folder in folders)
+    assert begun(disturbed) == 2
 
     started.append(command(path, *options))
-    until(lambda: any(map(holder, folders)))
+    until(lambda: begun(disturbed) == 3)
     started[1].send_signal(signal.SIGINT)  # Ctrl-C
     output, _ = started[1].communicate()
     assert started[1].returncode == 130, output
     assert "start it again to go on" in output
-    assert not any(map(holder, folders))
+    assert not any(RunFolder(folder).busy for folder in folders)
     assert "stopped" in [RunFolder(folder).status["status"] for folder in folders if RunFolder(folder).described]
 
     started.append(command(path, *options))
