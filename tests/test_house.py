@@ -32,6 +32,7 @@ ARROWS = {
     "plots": GROUND | {"stats"},
     "checkpoint": GROUND,
     "runs": {"errors", "files"},
+    "studies": {"demos", "errors", "executors", "experiment", "report"},
     "report": GROUND | {"plots", "runs"},
     "snapshots": {"errors"},
     "equations_doc": GROUND | {"equations"},
@@ -73,10 +74,14 @@ ARROWS = {
     | {"bc", "callbacks", "certificate", "config", "demos", "envs", "learned", "learner", "policy", "presets", "runs"},
 }
 REPORTING = {"stats", "plots", "report"}
-LEARNERS = {"tabular", "prior", "offpolicy", "onpolicy", "bc", "costs", "learned", "learner", "training", "expert"} | {
-    "experiment",
-    "figures",
-}
+LEARNERS = (
+    {"studies"}
+    | {"tabular", "prior", "offpolicy", "onpolicy", "bc", "costs", "learned", "learner", "training", "expert"}
+    | {
+        "experiment",
+        "figures",
+    }
+)
 
 
 def unit(path: Path) -> str:
