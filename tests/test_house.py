@@ -72,16 +72,15 @@ ARROWS = {
     "callbacks": {"envs", "errors", "learner"},
     "training": GROUND
     | {"bc", "callbacks", "certificate", "config", "demos", "envs", "learned", "learner", "policy", "presets", "runs"},
+    "worker": {"provenance", "runs", "runtime", "training"},
+    "executors": {"errors", "worker"},
+    "experiment": GROUND | {"config", "envs", "executors", "presets", "runs", "training", "worker"},
 }
 REPORTING = {"stats", "plots", "report"}
-LEARNERS = (
-    {"studies"}
-    | {"tabular", "prior", "offpolicy", "onpolicy", "bc", "costs", "learned", "learner", "training", "expert"}
-    | {
-        "experiment",
-        "figures",
-    }
-)
+LEARNERS = {
+    *("tabular", "prior", "offpolicy", "onpolicy", "bc", "costs", "learned", "learner", "training", "expert"),
+    *("experiment", "figures", "studies"),
+}
 
 
 def unit(path: Path) -> str:
