@@ -79,9 +79,9 @@ def test_tables_of_runs_are_combined_with_the_grid(tmp_path):
     sweep = Sweep.read(path)
     assert (sweep.name, sweep.out) == ("pair", Path("there"))
     assert [(r.config.learner.cost, r.config.seed) for r in sweep.runs()] == [
-        ("gail", 3), ("gail", 4), ("neural", 3), ("neural", 4),
+        ("gail", 3), ("neural", 3), ("gail", 4), ("neural", 4),
     ]  # fmt: skip
-    assert sweep.runs()[2].config.learner.cost_config.lipschitz == 0.5
+    assert sweep.runs()[1].config.learner.cost_config.lipschitz == 0.5
     alone = Sweep.read(toml(tmp_path / "t.toml", sweep=TINY, runs=variants), out=tmp_path / "else")
     assert [run.config.learner.cost for run in alone.runs()] == ["gail", "neural"]
     assert alone.out == tmp_path / "else"
@@ -378,6 +378,21 @@ def test_a_run_that_another_process_holds_is_not_touched(tmp_path, monkeypatch):
     assert holder.status == {"status": "running", "step": 0}
     holder.release()
     assert not holder.busy
+
+
+def test_a_run_that_was_killed_after_its_early_stop_learns_no_further(tmp_path):
+    table = {"sweep": TINY | {"cost": "linear", "stop_at_return": -1.0}, "grid": GRID}
+    run = Sweep.parse(table, name="x", out=tmp_path).runs()[0]
+    assert worker.carry_out(job_of(run)) == worker.FINISHED
+    folder = RunFolder(run.folder)
+    assert folder.status["step"] == 200
+    records, policy = folder.records(), folder.policy.read_bytes()
+    folder.set_status("running", step=150)
+    folder.policy.unlink()
+    assert worker.carry_out(job_of(run)) == worker.FINISHED
+    assert folder.status == {"status": "finished", "step": 200}
+    assert folder.records() == records
+    assert folder.policy.read_bytes() == policy
 
 
 def test_a_job_survives_its_way_to_a_worker(tmp_path):

@@ -111,8 +111,8 @@ class Sweep:
                     _check_apart("[grid]", grid, where, names)
             points = [
                 variant | dict(zip(grid, values, strict=True))
-                for variant in variants
                 for values in itertools.product(*grid.values())
+                for variant in variants
             ]
             return cls(name, out, _planned(out, shared, points))
 

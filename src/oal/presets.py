@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from oal import config as configs
-from oal.bc import BCConfig
+from oal.bc import PAPER_BC, BCConfig
 from oal.costs import COSTS, AnyCostConfig, GAILConfig, LinearConfig, NeuralConfig
 from oal.errors import InputError, at_least, choice
 from oal.offpolicy import MDPOConfig, ReplayConfig, SACConfig
@@ -114,7 +114,7 @@ def with_settings(config: LearnerConfig, settings: Mapping[str, Any]) -> Learner
             if values.get("epochs") == 0:
                 config = replace(config, bc_config=None)
                 continue
-            current = current or BCConfig()
+            current = current or (PAPER_BC if config.preset == "paper" else BCConfig())
         config = replace(config, **{f"{group}_config": configs.changed(current, values, name=group)})
     return config
 

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import typer
 
+DEEP = ("gail-vs-oal", "lipschitz", "trajectories", "pretraining")
+
 
 def figure(
-    name: str = typer.Argument(..., help="exploration, noise, bc or options."),
+    name: str = typer.Argument(..., help="One of those below."),
     out: Path = typer.Option(
         None, help="Folder for data (CSV), pictures (PNG, SVG) and configuration; figures/NAME if not given."
     ),
@@ -19,8 +21,14 @@ def figure(
     demos: int | None = typer.Option(None, help="Number of demonstrations of the figure noise."),
     quick: bool = typer.Option(False, "--quick", help="A small version, in seconds."),
     threads: int | None = typer.Option(None, help="Parallel runs; all cores if not given."),
+    scale: str = typer.Option("small", help="Of a deep figure: smoke (minutes), small (hours), paper (3M steps)."),
+    policy: str | None = typer.Option(None, help="Of a deep figure: another policy player, e.g. trpo."),
+    demonstrations: Path | None = typer.Option(None, help="Of a deep figure: a folder with ENV.npz files."),
+    ray: str | None = typer.Option(None, help="Of a deep figure: run on a Ray cluster, auto or HOST:PORT."),
 ) -> None:
-    """Draw a figure of the paper at its full scale, and decide the paper's claims by confidence intervals.
+    """Draw a figure of the paper; a tabular one decides the paper's claims by confidence intervals.
+
+    Tabular, at the paper's scale unless --quick:
 
     exploration: regret over the number of demonstrations, with and without bonus and expert model (chain, 400 seeds).
 
@@ -29,13 +37,27 @@ def figure(
     bc: behavioural cloning against OAL started from it (spawn).
 
     options: what each option beyond the paper does to the regret (chain, FrozenLake, CliffWalking).
+
+    Deep, as a sweep that can be stopped and started again, ending in a report:
+
+    gail-vs-oal: linear and neural costs against GAIL; with --policy trpo, on-policy.
+
+    lipschitz: the coefficient of the Lipschitz penalty (HalfCheetah).
+
+    trajectories: the number of demonstrations (Walker2d).
+
+    pretraining: with and without behavioural cloning first (TRPO, HalfCheetah).
     """
+    if name in DEEP:
+        _deep(name, out or Path("figures") / name, scale, policy, demonstrations, threads, ray)
+        return
     from oal import figures
     from oal.cli.tabular import given
     from oal.console import table
     from oal.errors import InputError, choice
 
-    draw = figures.FIGURES[choice("figure", name, figures.FIGURES)]
+    choice("figure", name, (*figures.FIGURES, *DEEP))
+    draw = figures.FIGURES[name]
     options = (figures.QUICK[name] if quick else {}) | given(
         seeds=seeds,
         episodes=episodes,
@@ -61,3 +83,27 @@ def figure(
         ],
     )
     typer.echo(f"Data, pictures and configuration: {folder}")
+
+
+def _deep(
+    name: str,
+    out: Path,
+    scale: str,
+    policy: str | None,
+    demonstrations: Path | None,
+    processes: int | None,
+    ray: str | None,
+) -> None:
+    from oal import runtime
+
+    runtime.set_threads(1)
+    runtime.keep_compiled_programs()
+    from oal import studies
+    from oal.executors import Processes, RayCluster
+
+    sweep = studies.plan(name, scale=scale, policy=policy, out=out, demonstrations=demonstrations)
+    typer.echo(f"{name}, {scale}: {len(sweep.runs())} runs in {sweep.out}; stop and start again at will.")
+    summary = studies.draw(sweep, out, executor=Processes(processes) if ray is None else RayCluster(ray))
+    typer.echo(f"{summary}\nReport: {out / 'report.html'}")
+    if not summary.complete:
+        raise typer.Exit(1)

@@ -1,0 +1,69 @@
+"""The paper's deep figures as sweeps: what they run, and that one goes from nothing to a report."""
+
+from pathlib import Path
+
+import pytest
+
+from oal import studies
+from oal.errors import InputError
+from oal.executors import Processes
+
+
+def test_the_papers_scale_is_the_papers(tmp_path: Path) -> None:
+    shown = tmp_path / "demonstrations"
+    shown.mkdir()
+    for env in ("Ant-v5", "Humanoid-v5"):
+        (shown / f"{env}.npz").touch()
+    sweep = studies.plan("gail-vs-oal", scale="paper", out=tmp_path, demonstrations=shown)
+    configs = [run.config for run in sweep.runs()]
+    assert len(configs) == 5 * 5 * 3
+    assert {config.env for config in configs} == {
+        *("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5", "Humanoid-v5"),
+    }
+    assert {config.learner.cost for config in configs} == {"linear", "neural", "gail"}
+    assert {(c.total_steps, c.trajectories, c.learner.preset, c.learner.policy) for c in configs} == {
+        (3_000_000, 10, "paper", "mdpo")
+    }
+    assert {config.seed for config in configs} == set(range(5))
+    assert [config.seed for config in configs[:15]] == [0] * 15, "all tasks and algorithms before the next seed"
+
+
+def test_on_policy_figures_use_vector_environments(tmp_path: Path) -> None:
+    for sweep in (
+        studies.plan("gail-vs-oal", scale="small", policy="trpo", out=tmp_path),
+        studies.plan("pretraining", scale="small", out=tmp_path),
+    ):
+        assert {(r.config.learner.policy, r.config.learner.environments) for r in sweep.runs()} == {("trpo", 8)}
+        assert {run.config.total_steps for run in sweep.runs()} == {1_000_000}
+
+
+def test_what_each_figure_varies(tmp_path: Path) -> None:
+    lipschitz = [run.config for run in studies.plan("lipschitz", out=tmp_path).runs()]
+    assert {(c.learner.cost, c.learner.cost_config.lipschitz) for c in lipschitz} == {  # pyright: ignore
+        (cost, weight) for cost in ("neural", "gail") for weight in (0.0, 1.0, 10.0)
+    }
+    numbers = [run.config for run in studies.plan("trajectories", out=tmp_path).runs()]
+    assert {(config.env, config.trajectories) for config in numbers} == {("Walker2d-v5", 1), ("Walker2d-v5", 10)}
+    cloned = [run.config for run in studies.plan("pretraining", out=tmp_path).runs()]
+    epochs = {None if c.learner.bc_config is None else c.learner.bc_config.epochs for c in cloned}
+    assert epochs == {None, 1_000}
+
+
+def test_missing_demonstrations_and_unknown_names_are_said(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="oal expert Ant-v5"):
+        studies.plan("gail-vs-oal", scale="paper", out=tmp_path)
+    with pytest.raises(InputError, match="figure 'nothing' is unknown"):
+        studies.plan("nothing", out=tmp_path)
+    with pytest.raises(InputError, match="scale 'huge' is unknown"):
+        studies.plan("lipschitz", scale="huge", out=tmp_path)
+
+
+@pytest.mark.slow
+def test_from_nothing_to_a_report(tmp_path: Path) -> None:
+    sweep = studies.plan("gail-vs-oal", scale="smoke", out=tmp_path)
+    assert studies.draw(sweep, tmp_path, executor=Processes(2), show=False).complete
+    page = (tmp_path / "report.html").read_text()
+    assert all(word in page for word in ("Hopper-v5", "HalfCheetah-v5", "gail", "neural", "linear"))
+    assert (tmp_path / "report.csv").exists()
+    again = studies.draw(sweep, tmp_path, executor=Processes(2), show=False)
+    assert len(again.of("kept")) == 12, "nothing runs twice"
