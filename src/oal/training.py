@@ -102,7 +102,9 @@ class Run:
         ]
         folder.set_status("running", step=learner.step)
         try:
-            learner.learn(config.total_steps, callback=steps, progress_bar=progress_bar)
+            # a run that was killed after its early stop has nothing more to learn
+            if config.stop_at_return is None or evaluation.best_return < config.stop_at_return:
+                learner.learn(config.total_steps, callback=steps, progress_bar=progress_bar)
             self._finish()
         except KeyboardInterrupt:
             folder.set_status("stopped", step=learner.step)
