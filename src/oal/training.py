@@ -17,9 +17,19 @@ from oal import config as configs
 from oal.bc import BC, BCConfig
 from oal.certificate import Certificate
 from oal.demos import Demos
-from oal.envs import ActionCodec, EnvSpec, Evaluation, UniformPolicy, evaluate, record_demos, record_video
+from oal.envs import (
+    ActionCodec,
+    EnvSpec,
+    Evaluation,
+    UniformPolicy,
+    describe,
+    evaluate,
+    make,
+    record_demos,
+    record_video,
+)
 from oal.errors import InputError, at_least
-from oal.learned import LearnedCost
+from oal.learned import LearnedCost, input_names
 from oal.learner import GAIL, KIND, OAL, Callback
 from oal.policy import Policy
 from oal.presets import LearnerConfig
@@ -293,6 +303,7 @@ def certify(
         cost=None if cost is None else cost.encoded,
         absorbing_cost=None if cost is None else cost.absorbing,
         random_return=metadata.get("random_return"),
+        names=_names(config),
         seed=seed,
     )
     files.write_json(
@@ -305,6 +316,14 @@ def certify(
         },
     )
     return result
+
+
+def _names(config: RunConfig) -> list[str]:
+    env = make(config.env, horizon=config.horizon)
+    try:
+        return input_names(describe(env, horizon=config.horizon), env)
+    finally:
+        env.close()
 
 
 def film(path: str | Path, video: str | Path | None = None, *, best: bool = False, seed: int = 0) -> float:
