@@ -42,7 +42,7 @@ def progress(text: str, total: int, *, enabled: bool = True) -> Iterator[Callabl
 class Board:
     """A table on stderr that is drawn again and again, with lines of news above it; without a terminal, the lines.
 
-    Use it as a context: what it shows last stays.
+    Use it as a context: at the end the table is gone, and the lines stay.
     """
 
     def __init__(self, columns: Sequence[str], *, enabled: bool = True) -> None:
@@ -54,7 +54,7 @@ class Board:
             from rich.console import Console
             from rich.live import Live
 
-            self._live = Live(console=Console(stderr=True), refresh_per_second=4)
+            self._live = Live(console=Console(stderr=True), refresh_per_second=4, transient=True)
             self._live.start()
         return self
 

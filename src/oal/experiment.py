@@ -301,7 +301,7 @@ class Summary:
     def __str__(self) -> str:
         words = {"finished": "finished", "kept": "finished before", "failed": "failed", "busy": "busy elsewhere"}
         parts = [f"{len(self.of(state))} {word}" for state, word in words.items() if self.of(state)]
-        return f"{len(self.outcomes)} runs: {', '.join(parts)}"
+        return f"{len(self.outcomes)} run{'s' * (len(self.outcomes) != 1)}: {', '.join(parts)}"
 
 
 def _sorted_out(planned: Sequence[PlannedRun], *, retry: bool) -> tuple[tuple[PlannedRun, ...], dict[str, Outcome]]:
@@ -364,7 +364,7 @@ class _Driver:
         self.said = time.monotonic()
 
     def go(self) -> dict[str, Outcome]:
-        self.board.say(f"{self.total} runs, {len(self.waiting)} to do, {self.before} done before")
+        self.board.say(f"{self.total} in all, {len(self.waiting)} to do, {self.before} done before")
         try:
             while self.waiting or self.active:
                 while self.waiting and len(self.active) < self.executor.slots:
