@@ -291,6 +291,24 @@ def test_without_a_direction_the_actor_stays(advantage: float) -> None:
     assert_equal_trees(new, actor)
 
 
+def test_a_gain_of_rounding_errors_moves_nothing() -> None:
+    """One state, only its likelier action taken: centred advantages have no gradient but what rounding leaves."""
+    flat, outcomes = random_data(DISCRETE), []
+    for seed in range(12):
+        advantage = np.random.default_rng(seed).normal(size=64)
+        data = flat._replace(
+            observation=jnp.ones_like(flat.observation),
+            draw=jnp.tile(jnp.eye(4)[0], (64, 1)),
+            advantage=jnp.array((advantage - advantage.mean()) / advantage.std(), jnp.float32),
+            weight=jnp.full(64, 1 / 64),
+        )
+        actor = random_actor(DISCRETE, TINY, seed)
+        new, _, metrics = compiled_trpo_step(DISCRETE, CAREFUL)(actor, (), data)
+        outcomes.append(bool(metrics["accepted"]))
+        assert_equal_trees(new, actor)
+    assert not any(outcomes)
+
+
 # ----- MDPO
 
 
@@ -781,7 +799,7 @@ def test_probe_the_absorbing_cost_decides_whether_to_live(config, absorbing_cost
     player = learn(LiveOrDie, config, 40, horizon=8, absorbing_cost=absorbing_cost)
     assert player.actor.mode(np.ones((1, 4), np.float32)).argmax() == lives
     value = float(nets.mlp(player.state.critic, jnp.ones((1, 4)), activation="tanh")[0, 0])
-    assert value == pytest.approx(5.0 if lives else 0.0, abs=0.6)
+    assert value == pytest.approx(5.0 if lives else 0.0, abs=0.2)
 
 
 # ----- learning

@@ -302,6 +302,10 @@ def conjugate_gradient(
     ).x
 
 
+ROUNDING = 1e-6
+"""Share of the mean absolute advantage below which a change of the surrogate may be rounding (float32)."""
+
+
 class Search(NamedTuple):
     """Where the line search is."""
 
@@ -328,12 +332,15 @@ def trpo_step(
     direction = conjugate_gradient(product, gradient, steps=config.cg_steps)
     # the step at which the quadratic model of the divergence meets the bound
     full = direction * jnp.sqrt(2.0 * config.max_kl / (direction @ product(direction)))
+    # the step's length does not depend on the gradient's: without this, one of rounding errors alone would be taken
+    least_gain = ROUNDING * jnp.sum(data.weight * jnp.abs(data.advantage))
 
     def attempt(search: Search) -> Search:
         parameters = start - config.backtrack_factor ** search.tries.astype(jnp.float32) * full
         new_loss, new = loss_of(parameters)
         moved = jnp.sum(data.weight * divergence(old, new))
-        return Search(search.tries + 1, parameters, new_loss, moved, (new_loss < loss) & (moved <= config.max_kl))
+        accepted = (loss - new_loss > least_gain) & (moved <= config.max_kl)
+        return Search(search.tries + 1, parameters, new_loss, moved, accepted)
 
     search = jax.lax.while_loop(
         lambda search: ~search.accepted & (search.tries < config.backtracks),
