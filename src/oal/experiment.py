@@ -29,7 +29,7 @@ from oal.training import RunConfig
 from oal.worker import Job
 
 RETRIES = 3
-"""How often a run is taken up again after its worker or its node died."""
+"""How often a run is taken up again after its worker or its node died, without a new checkpoint in between."""
 SAY_EVERY_SECONDS = 60.0
 
 _RUN_FIELDS = tuple(field.name for field in fields(RunConfig) if field.name != "learner")
@@ -129,7 +129,8 @@ class Sweep:
     ) -> "Summary":
         """Carry out what is not finished; `executor` None: local processes, one for each core.
 
-        Failed runs are taken up again with `retry`; a run whose worker dies is taken up again up to `retries` times.
+        Failed runs are taken up again with `retry`; a run whose worker dies is taken up again, up to `retries` times
+        without a new checkpoint in between.
         `show` draws a table on stderr, or prints lines where there is no terminal. Ctrl-C stops the workers first.
         """
         executor = Processes() if executor is None else executor
@@ -360,6 +361,7 @@ class _Driver:
         self.waiting = deque(todo)
         self.active: dict[str, _Watch] = {}
         self.attempts = dict.fromkeys((run.name for run in todo), 0)
+        self.checkpoints: dict[str, int] = {}
         self.outcomes: dict[str, Outcome] = {}
         self.said = time.monotonic()
 
@@ -414,6 +416,9 @@ class _Driver:
         """Take up a run whose worker is gone, unless that has happened too often."""
         busy = ending.code == worker.BUSY
         reason = "another process trains it" if busy else ending.reason or "the worker was stopped from outside"
+        checkpoint = _stamp(RunFolder(run.folder).checkpoint)
+        if not busy and checkpoint != self.checkpoints.get(run.name, 0):  # it did get on
+            self.attempts[run.name], self.checkpoints[run.name] = 0, checkpoint
         self.attempts[run.name] += 1
         if self.attempts[run.name] <= self.retries:
             self.board.say(f"{run.name}: {reason}; it is taken up again")
@@ -421,7 +426,8 @@ class _Driver:
         elif busy:
             self._settle(Outcome(run, "busy", f"{reason}: wait for it, or stop it"))
         else:
-            error = f"{reason}, {self.attempts[run.name]} times in all; {run.folder / LOG} may say why"
+            times = f"{self.attempts[run.name]} times since its last checkpoint"
+            error = f"{reason}, {times}; {run.folder / LOG} may say why"
             tail = _tail(run.folder / LOG)
             folder = RunFolder(run.folder)
             if not folder.described:
@@ -466,18 +472,13 @@ class _Watch:
     def __init__(self, run: PlannedRun) -> None:
         self.run, self.folder = run, RunFolder(run.folder)
         self.step = self._first_step = _step(self.folder)
-        self._before, self._first_time = self._stamp(), 0.0
+        self._status_path = run.folder / "status.json"
+        self._before, self._first_time = _stamp(self._status_path), 0.0
         self.rate, self.last_return = 0.0, None
-
-    def _stamp(self) -> int:
-        try:
-            return (self.run.folder / "status.json").stat().st_mtime_ns
-        except OSError:
-            return 0
 
     def look(self) -> bool:
         """Read the folder again; say whether a worker has begun to write to it."""
-        stamp, now = self._stamp(), time.monotonic()
+        stamp, now = _stamp(self._status_path), time.monotonic()
         if stamp == self._before:
             return self._first_time > 0
         self._before = stamp
@@ -495,6 +496,14 @@ class _Watch:
         left = duration((total - self.step) / self.rate) if self.rate else ""
         earned = "" if self.last_return is None else f"{self.last_return:.1f}"
         return self.run.name, f"{self.step:,}", f"{total:,}", f"{self.rate:,.0f}" if self.rate else "", left, earned
+
+
+def _stamp(path: Path) -> int:
+    """Return when a file was written last, 0 if it is not there."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _step(folder: RunFolder) -> int:
