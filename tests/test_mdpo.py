@@ -148,8 +148,8 @@ class Reference:
         _, key = jax.random.split(jax.random.wrap_key_data(state.key))
         self.noise = np.asarray(jax.random.normal(key, batch.action.shape), np.float64)
         # evidence against the policy lets it go and explore; without any it is held
-        self.entropy_weight = config.entropy_weight * (EVIDENCE if config.by_evidence else 1.0)
-        self.anchor_weight = config.anchor_weight * ((1 - EVIDENCE) ** 2 if config.by_evidence else 1.0)
+        self.entropy_weight = config.entropy_weight * (EVIDENCE**2 if config.by_evidence else 1.0)
+        self.anchor_weight = config.anchor_weight * ((1 - EVIDENCE**2) ** 2 if config.by_evidence else 1.0)
 
     def q(self, critic: Any, observation: np.ndarray, action: np.ndarray) -> float:
         if self.shapes.kind == "continuous":
