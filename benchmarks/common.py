@@ -6,6 +6,7 @@ Workers import this file with the peers' own Pythons too, so it needs the standa
 import json
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -75,6 +76,11 @@ def work(python: Path | str, script: str, *, threads: int, **options: Any) -> di
         print(result.stderr[-3000:], file=sys.stderr)
         raise WorkerError(f"it does not run here: {reason(result.stderr)}")
     return json.loads(result.stdout.strip().splitlines()[-1])
+
+
+def end_worker_when_stopped() -> None:
+    """Turn a request to end this process into an exception, so that the worker under way is ended too."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
 
 
 def limit_threads(threads: int) -> None:

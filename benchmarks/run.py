@@ -7,7 +7,6 @@ Every part that is finished goes into results.json at once; a part that is run a
 
 import argparse
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -22,7 +21,7 @@ import deep  # noqa: E402
 import results  # noqa: E402
 import tabular  # noqa: E402
 import wallclock  # noqa: E402
-from common import ROOT  # noqa: E402
+from common import ROOT, end_worker_when_stopped  # noqa: E402
 
 from oal import console  # noqa: E402
 from oal.provenance import provenance  # noqa: E402
@@ -60,8 +59,7 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, default=ROOT / ".bench", help="folder for results.json and the plot")
     options = parser.parse_args()
-    # so that being stopped also ends the worker under way
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+    end_worker_when_stopped()
     path = options.out / "results.json"
     parts, entries, failed = chosen(options.only), results.read(path), []
     origin = {**provenance(), "quick": options.quick}

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from common import PEERS, ROOT, WorkerError, install, ratios, spread, work
+from common import PEERS, ROOT, WorkerError, end_worker_when_stopped, install, ratios, spread, work
 from deep import DEMONSTRATIONS, OURS, THREADS, exported_demos
 
 from oal import console, files, plots
@@ -38,10 +38,14 @@ def normalised(value: float, expert: float, random: float) -> float:
 
 
 def minutes_to(curve: Sequence[dict[str, float]], level: float, limit: float) -> tuple[float, bool]:
-    """Return the minutes after which a curve first reaches `level`, and whether it does; `limit` if it does not."""
+    """Return the minutes after which a curve first reaches `level`, and whether it does; `limit` if it does not.
+
+    A learner notices the end of its time when a block ends: a twentieth more is let pass.
+    """
     for point in curve:
-        if point["normalised"] >= level:
-            return point["seconds"] / 60.0, True
+        minutes = point["seconds"] / 60.0
+        if point["normalised"] >= level and minutes <= 1.05 * limit:
+            return min(minutes, limit), True
     return limit, False
 
 
@@ -154,9 +158,11 @@ def draw(path: str | os.PathLike[str], curves: Sequence[dict[str, Any]]) -> None
                     [point["normalised"] for point in curve["curve"]],
                     color=plots.COLOURS[list(LEARNERS).index(learner)],
                     label=None if learner in shown else learner,
+                    marker=".",
                 )
                 shown.add(learner)
             axes.axhline(1.0, color="black", lw=0.8, ls=":")
+            axes.set_xlim(left=0.0)
             axes.set(title=env_id, xlabel="minutes on two cores", ylabel="normalised return")
             axes.legend(fontsize=7)
 
@@ -212,6 +218,7 @@ def main() -> None:
     parser.add_argument("--learner", action="append", choices=tuple(LEARNERS), help="may be given more than once")
     parser.add_argument("--out", type=Path, default=ROOT / ".bench" / "wallclock")
     options = parser.parse_args()
+    end_worker_when_stopped()
     curves, skipped = measure(
         minutes=options.minutes,
         env_ids=options.env or ENVIRONMENTS,

@@ -216,6 +216,8 @@ def test_minutes_to_the_expert():
     assert wallclock.normalised(50.0, expert=100.0, random=-100.0) == 0.75
     assert wallclock.minutes_to(curve, 0.9, 10.0) == (2.5, True)
     assert wallclock.minutes_to(curve, 0.95, 10.0) == (10.0, False)
+    assert wallclock.minutes_to(curve, 0.9, 2.4) == (2.4, True)
+    assert wallclock.minutes_to(curve, 0.9, 2.0) == (2.0, False)
 
 
 def test_minutes_of_a_learner_that_never_arrives_count_in_full():
