@@ -108,12 +108,6 @@ class WorkerProcess:
             return Ending(self.job, code)
         return Ending(self.job, None, f"the worker process {_cause(code)}")
 
-    def wait(self) -> Ending:
-        self._process.wait()
-        ending = self.ending()
-        assert ending is not None
-        return ending
-
     def ask_to_stop(self) -> None:
         """Let it write to its run folder that it was stopped, and end."""
         if self._process.poll() is None:
@@ -190,7 +184,9 @@ def attempt(job: str) -> tuple[int | None, str]:
     """Carry out a job in a process of its own on this machine, and wait for it: what a Ray task does."""
     process = WorkerProcess(Job.from_json(job))
     try:
-        ending = process.wait()
+        # a cancelled task is interrupted between two Python statements, never in a wait of the system
+        while (ending := process.ending()) is None:
+            time.sleep(0.2)
     finally:
         process.ask_to_stop()
         process.end(GRACE_SECONDS)
