@@ -86,6 +86,17 @@ def test_records_go_to_every_sink() -> None:
     assert record.last["step"] == 10
 
 
+def test_an_evaluation_between_two_records_is_recorded() -> None:
+    learner: Any = Learner([1.0])
+    seen: list[Any] = []
+    evaluate, record = callbacks.Evaluate(15, episodes=1), callbacks.Record(40, seen.append)
+    for _ in range(4):
+        learner.play(10)
+        evaluate(learner) if learner.step == 20 else None
+        record(learner)
+    assert [(entry["step"], entry.get("evaluation_return")) for entry in seen] == [(20, 1.0), (40, None)]
+
+
 def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

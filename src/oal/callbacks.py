@@ -74,6 +74,10 @@ class Record(Every):
         self.sinks = sinks
         self.last: dict[str, Any] = {}
 
+    def due(self, learner: OAL) -> bool:
+        """Also when there is something to note: an evaluation between two records must not wait for the next."""
+        return bool(learner.notes) or super().due(learner)
+
     def act(self, learner: OAL) -> None:
         self.last = learner.record()
         for sink in self.sinks:
