@@ -141,7 +141,7 @@ def _paper(policy: str, cost: str) -> LearnerConfig:
 
 
 def _default(policy: str, cost: str) -> LearnerConfig:
-    """Ours: what imitates best on the shipped demonstrations (see docs/results.md)."""
+    """Ours; docs/deep.md says how it learns, experiments/ingredients.toml leaves its ingredients out one by one."""
     shared: dict[str, Any] = {"standardise": True, "amplitude": "gap", "clip": 5.0, "absorbing": "coordinate"}
     network: dict[str, Any] = {
         **shared,
