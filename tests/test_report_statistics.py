@@ -22,7 +22,7 @@ def scores_of(name: str) -> list[np.ndarray]:
 
 def rliable_draws(*shapes: tuple[int, int], replications: int) -> list[np.ndarray]:
     """Return the very indices [replications, seeds, tasks] that rliable drew for each matrix."""
-    rng = np.random.RandomState(REFERENCE["seed"])  # noqa: NPY002 (the stream rliable draws from)
+    rng = np.random.RandomState(REFERENCE["seed"])  # the stream rliable draws from
     drawn = [[rng.choice(shape[0], shape) for shape in shapes] for _ in range(replications)]
     return [np.stack([each[place] for each in drawn]) for place in range(len(shapes))]
 
