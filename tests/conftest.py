@@ -1,5 +1,16 @@
+import os
+
 import numpy as np
 import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The fast tests run small programs once or twice: compiling them takes longest, so it is done without care.
+
+    Programs of full size run at half their speed that way, so the slow tests are left alone.
+    """
+    if config.getoption("markexpr") == "not slow":
+        os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 
 @pytest.fixture
