@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from oal import bc, demos, envs, nets
-from oal.bc import PAPER_BC, BCConfig, clone
+from oal.bc import PAPER_BC, BCConfig, clone, scheduled_adam
 from oal.demos import Trajectory
 from oal.envs import EnvSpec
 from oal.errors import InputError
@@ -275,6 +275,7 @@ def test_training_stops_when_validation_no_longer_improves_and_keeps_the_best(rn
         ({"log_std": 3.0}, "log_std is 3"),
         ({"least_log_std": 2.0}, "least_log_std is 2"),
         ({"validation_fraction": 1.0}, "validation_fraction is 1"),
+        ({"cooldown": 1.5}, "cooldown is 1.5"),
         ({"patience": 5}, "patience needs a validation_fraction"),
         ({"patience": 0, "validation_fraction": 0.1}, "patience is 0"),
     ],
@@ -312,3 +313,15 @@ def test_a_clone_reaches_the_expert(name: str, epochs: int, seed: int) -> None:
     reached = envs.evaluate(name, nets.HostActor(kind, found).mode, episodes=20, seed=seed)
     assert shown.returns is not None
     assert reached.mean_return >= 0.95 * shown.returns.mean()
+
+
+@pytest.mark.parametrize(("cooldown", "rates"), [(0.5, [1.0, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25]), (0.0, [1.0] * 8)])
+def test_the_learning_rate_cools_down_over_the_last_updates(cooldown: float, rates: list[float]) -> None:
+    """Under a constant gradient, each step of Adam is the learning rate of that update."""
+    config = BCConfig(epochs=4, batch_size=10, learning_rate=0.01, cooldown=cooldown)
+    adam = scheduled_adam(config, 25)  # 4 epochs of 2 whole batches
+    state, gradient, steps = adam.init(jnp.zeros(1)), jnp.ones(1), []
+    for _ in rates:
+        step, state = adam.update(gradient, state)
+        steps.append(-float(step[0]) / config.learning_rate)
+    np.testing.assert_allclose(steps, rates, rtol=1e-4)

@@ -305,19 +305,9 @@ def test_a_truncated_step_bootstraps_and_a_terminated_one_pays_the_absorbing_sta
 def test_the_divergence_is_the_mean_log_ratio_of_the_squashed_policies() -> None:
     """The exact divergence of the Gaussians against a Monte-Carlo mean over squashed actions."""
     actor, old = (init_mdpo(seed, CONTINUOUS, PAPER).networks.actor for seed in (0, 5))
-    state = init_mdpo(0, CONTINUOUS, PAPER)
     observation = random_batch(CONTINUOUS, 3).observation
-    terms = policy_terms(
-        actor,
-        old,
-        state.networks.critics,
-        None,
-        observation,
-        np.zeros((3, 2), np.float32),
-        jax.random.key(0),
-        kind="continuous",
-        layer_norm=False,
-    )
+    taken = np.zeros((3, 2), np.float32)
+    terms = policy_terms(actor, old, None, observation, taken, jax.random.key(0), kind="continuous")
     rng = np.random.default_rng(0)
     for s, divergence in zip(observation, terms.divergence, strict=True):
         new_outputs, old_outputs = forward(actor, s), forward(old, s)

@@ -32,6 +32,9 @@ class BCConfig:
     epochs: int = 1_000
     batch_size: int = 128
     learning_rate: float = 3e-4
+    cooldown: float = 1.0 / 3.0
+    """Over this last share of the updates the learning rate falls to 0 in a line. The last iterates of a constant rate
+    are noisy: of two seeds with the same loss one walks and the other falls."""
     loss: Literal["mse", "likelihood"] = "mse"
     """Continuous actions: squared error of the deterministic action, or likelihood of the squashed Gaussian."""
     log_std: float = -1.0
@@ -51,6 +54,8 @@ class BCConfig:
         choice("loss", self.loss, ("mse", "likelihood"))
         if not self.learning_rate > 0.0:
             raise InputError(f"learning_rate is {self.learning_rate}: it must be above 0")
+        if not 0.0 <= self.cooldown <= 1.0:
+            raise InputError(f"cooldown is {self.cooldown}: it must lie in [0, 1]")
         if not nets.LOG_STD_MIN <= self.log_std <= nets.LOG_STD_MAX:
             raise InputError(f"log_std is {self.log_std}: it must lie in [{nets.LOG_STD_MIN:g}, {nets.LOG_STD_MAX:g}]")
         if not nets.LOG_STD_MIN <= self.least_log_std < nets.LOG_STD_MAX:
@@ -63,7 +68,7 @@ class BCConfig:
                 raise InputError("patience needs a validation_fraction above 0: stopping looks at the validation loss")
 
 
-PAPER_BC = BCConfig(batch_size=64, learning_rate=1e-4, standardise=False, validation_fraction=0.3)
+PAPER_BC = BCConfig(batch_size=64, learning_rate=1e-4, cooldown=0.0, standardise=False, validation_fraction=0.3)
 """The paper's 1,000 epochs with the pretraining of the library that its code is built on."""
 
 
@@ -125,15 +130,25 @@ class _Fit(NamedTuple):
 Pairs = tuple[jax.Array, jax.Array]
 
 
+def scheduled_adam(config: BCConfig, pairs: int) -> optax.GradientTransformation:
+    """Return Adam with the rate's schedule for so many training pairs."""
+    updates = config.epochs * (pairs // min(config.batch_size, pairs))
+    cooling = round(config.cooldown * updates)
+    if cooling == 0:
+        return optax.adam(config.learning_rate)
+    falling = optax.linear_schedule(config.learning_rate, 0.0, cooling, transition_begin=updates - cooling)
+    return optax.adam(falling)
+
+
 @lru_cache(maxsize=32)
 def _compile_epochs(spec: EnvSpec, config: BCConfig, activation: Activation) -> Callable[..., Any]:
     """Compile (fit, training pairs, validation pairs or None, keys [E]) -> (fit, losses [E], validation losses [E])."""
     loss = loss_function(spec, config, activation)
-    adam = optax.adam(config.learning_rate)
 
     def epochs(fit: _Fit, training: Pairs, validation: Pairs | None, keys: jax.Array) -> Any:
         count = len(training[0])
         batch = min(config.batch_size, count)
+        adam = scheduled_adam(config, count)
 
         def step(carry: tuple[MLP, Any], index: jax.Array) -> tuple[tuple[MLP, Any], jax.Array]:
             actor, optimiser = carry
@@ -181,7 +196,7 @@ def clone(
         return jnp.asarray((pairs[0] - mean) / std), jnp.asarray(pairs[1])
 
     started = _in_standardised_coordinates(actor, mean, std)
-    fit = _Fit(started, optax.adam(config.learning_rate).init(started), started, jnp.float32(jnp.inf))
+    fit = _Fit(started, scheduled_adam(config, len(training[0])).init(started), started, jnp.float32(jnp.inf))
     epochs = _compile_epochs(spec, config, activation)
     data, held_out = on_device(training), None if validation is None else on_device(validation)
     keys = jax.random.split(jax.random.key(seeding.integer(seed, "cloning")), config.epochs)

@@ -51,14 +51,21 @@ def quiet(params: MLP) -> MLP:
 
 def mlp(params: MLP, x: jax.Array, *, layer_norm: bool = False, activation: Activation = "relu") -> jax.Array:
     """Apply affine maps with an activation between them; `layer_norm` standardises each hidden layer before it."""
-    nonlinear = jax.nn.relu if activation == "relu" else jnp.tanh
     for layer in params[:-1]:
-        x = x @ layer.weight + layer.bias
-        if layer_norm:
-            centred = x - x.mean(axis=-1, keepdims=True)
-            x = centred * jax.lax.rsqrt(jnp.mean(centred**2, axis=-1, keepdims=True) + 1e-5)
-        x = nonlinear(x)
+        x = _nonlinear(x @ layer.weight + layer.bias, layer_norm, activation)
     return x @ params[-1].weight + params[-1].bias
+
+
+def _nonlinear(x: jax.Array, layer_norm: bool, activation: Activation) -> jax.Array:
+    if layer_norm:
+        centred = x - _row_mean(x)
+        x = centred * jax.lax.rsqrt(_row_mean(centred**2) + 1e-5)
+    return jax.nn.relu(x) if activation == "relu" else jnp.tanh(x)
+
+
+def _row_mean(x: jax.Array) -> jax.Array:
+    """Mean over the last axis, kept, as a product: on a CPU, XLA does not vectorise sums along rows."""
+    return x @ jnp.full((x.shape[-1], 1), 1.0 / x.shape[-1], x.dtype)
 
 
 def init_actor(key: jax.Array, kind: ActionKind, observation_size: int, action_size: int, hidden: Sequence[int]) -> MLP:
@@ -76,13 +83,21 @@ def init_critic(
     return init_mlp(key, (observation_size, *hidden, action_size))
 
 
+def critic_input(kind: ActionKind, observation: jax.Array, action: jax.Array) -> jax.Array:
+    """Return what a critic takes in: the pair (continuous) or the observation alone (discrete)."""
+    return jnp.concatenate([observation, action], axis=-1) if kind == "continuous" else observation
+
+
+def read_critic(kind: ActionKind, output: jax.Array, action: jax.Array) -> jax.Array:
+    """Q(s, a) [B] from a critic's output; a discrete action may also be a distribution, giving the mean over it."""
+    return output[..., 0] if kind == "continuous" else jnp.sum(output * action, axis=-1)
+
+
 def critic_value(
     params: MLP, kind: ActionKind, observation: jax.Array, action: jax.Array, *, layer_norm: bool = False
 ) -> jax.Array:
-    """Q(s, a) [B] of encoded actions [B, A]; a discrete action may also be a distribution, giving the mean over it."""
-    if kind == "continuous":
-        return mlp(params, jnp.concatenate([observation, action], axis=-1), layer_norm=layer_norm)[..., 0]
-    return jnp.sum(mlp(params, observation, layer_norm=layer_norm) * action, axis=-1)
+    """Q(s, a) [B] of encoded actions [B, A]."""
+    return read_critic(kind, mlp(params, critic_input(kind, observation, action), layer_norm=layer_norm), action)
 
 
 class Gaussian(NamedTuple):

@@ -332,14 +332,15 @@ def init_mdpo(seed: int, shapes: Shapes, config: MDPOConfig) -> MDPOState:
 
 
 class PolicyTerms(NamedTuple):
-    """Means over a~π at each state [B]: the divergence from the old policy, the entropy, and costs-to-go."""
+    """What MDPO's objective asks of the policy alone, at each state [B]."""
 
-    divergence: jax.Array
+    action: jax.Array
+    """A reparameterised draw (continuous) or the probabilities of all actions (discrete) [B, A]."""
     entropy: jax.Array
-    followed: jax.Array
-    """What the actor descends."""
-    worst: jax.Array
-    """max_i Q_i: what V learns."""
+    divergence: jax.Array
+    """From the old policy."""
+    strayed: jax.Array | float
+    """The divergence from the anchor; 0 without one."""
     distance: jax.Array
     """From the batch's actions: squared from the policy's mode (continuous), -log π (discrete)."""
 
@@ -347,48 +348,35 @@ class PolicyTerms(NamedTuple):
 def policy_terms(
     actor: MLP,
     old_actor: MLP,
-    critics: tuple[MLP, MLP],
-    old_critic: MLP | None,
+    anchor: MLP | None,
     observation: jax.Array,
     taken: jax.Array,
     key: jax.Array,
     *,
     kind: ActionKind,
-    layer_norm: bool,
 ) -> PolicyTerms:
-    """Evaluate the parts of MDPO's objective; without `old_critic` the actor follows the live critics' maximum.
+    """Evaluate the policy's own terms.
 
-    Continuous: one reparameterised draw stands for the means of entropy and costs; the divergence of two squashed
-    Gaussians is that of the Gaussians and is exact. Discrete: everything is exact.
+    Continuous: the draw stands for the mean of the entropy; the divergence of two squashed Gaussians is that of the
+    Gaussians and is exact. Discrete: everything is exact.
     """
     if kind == "continuous":
         distribution = nets.gaussian(actor, observation)
-        divergence = nets.gaussian_divergence(distribution, nets.gaussian(old_actor, observation))
         action, _, log_prob = nets.sample_squashed(distribution, key)
-        pair = jnp.concatenate([observation, action], axis=-1)
-        first, second = (nets.mlp(critic, pair, layer_norm=layer_norm)[..., 0] for critic in critics)
-        worst = jnp.maximum(first, second)
-        followed = worst if old_critic is None else nets.mlp(old_critic, pair, layer_norm=layer_norm)[..., 0]
-        distance = jnp.sum((jnp.tanh(distribution.mean) - taken) ** 2, axis=-1)
-        return PolicyTerms(divergence, -log_prob, followed, worst, distance)
-    log_probs = nets.log_policy(actor, observation)
-    probs = jnp.exp(log_probs)
-    divergence = jnp.sum(probs * (log_probs - nets.log_policy(old_actor, observation)), axis=-1)
-    first, second = (nets.mlp(critic, observation, layer_norm=layer_norm) for critic in critics)
-    worst = jnp.sum(probs * jnp.maximum(first, second), axis=-1)
-    followed = worst
-    if old_critic is not None:
-        followed = jnp.sum(probs * nets.mlp(old_critic, observation, layer_norm=layer_norm), axis=-1)
-    entropy, distance = -jnp.sum(probs * log_probs, axis=-1), -jnp.sum(taken * log_probs, axis=-1)
-    return PolicyTerms(divergence, entropy, followed, worst, distance)
+        entropy, distance = -log_prob, jnp.sum((jnp.tanh(distribution.mean) - taken) ** 2, axis=-1)
 
+        def divergence_from(other: MLP) -> jax.Array:
+            return nets.gaussian_divergence(distribution, nets.gaussian(other, observation))
+    else:
+        log_probs = nets.log_policy(actor, observation)
+        action = jnp.exp(log_probs)
+        entropy, distance = -jnp.sum(action * log_probs, axis=-1), -jnp.sum(taken * log_probs, axis=-1)
 
-def divergence(actor: MLP, other: MLP, observation: jax.Array, *, kind: ActionKind) -> jax.Array:
-    """KL(π, π_other) [B], exact."""
-    if kind == "continuous":
-        return nets.gaussian_divergence(nets.gaussian(actor, observation), nets.gaussian(other, observation))
-    log_probs = nets.log_policy(actor, observation)
-    return jnp.sum(jnp.exp(log_probs) * (log_probs - nets.log_policy(other, observation)), axis=-1)
+        def divergence_from(other: MLP) -> jax.Array:
+            return jnp.sum(action * (log_probs - nets.log_policy(other, observation)), axis=-1)
+
+    strayed = 0.0 if anchor is None else divergence_from(anchor)
+    return PolicyTerms(action, entropy, divergence_from(old_actor), strayed, distance)
 
 
 def mdpo_update(
@@ -416,36 +404,30 @@ def mdpo_update(
     doubt = evidence**2 if config.by_evidence else None
     entropy_weight = config.entropy_weight if doubt is None else config.entropy_weight * doubt
 
-    def actor_loss(actor: MLP) -> tuple[jax.Array, PolicyTerms]:
-        terms = policy_terms(
-            actor,
-            old_actor,
-            networks.critics,
-            old_critic,
-            batch.observation,
-            batch.action,
-            actor_key,
-            kind=kind,
-            layer_norm=layer_norm,
-        )
-        loss = config.kl_weight * terms.divergence - entropy_weight * terms.entropy + terms.followed
-        loss = jnp.mean(loss)
+    def actor_loss(actor: MLP) -> tuple[jax.Array, tuple[PolicyTerms, jax.Array]]:
+        terms = policy_terms(actor, old_actor, state.anchor, batch.observation, batch.action, actor_key, kind=kind)
+        pair = nets.critic_input(kind, batch.observation, terms.action)
+        outputs = [nets.mlp(critic, pair, layer_norm=layer_norm) for critic in networks.critics]
+        worst = followed = nets.read_critic(kind, jnp.maximum(*outputs), terms.action)
+        if old_critic is not None:
+            followed = nets.read_critic(kind, nets.mlp(old_critic, pair, layer_norm=layer_norm), terms.action)
+        loss = jnp.mean(config.kl_weight * terms.divergence - entropy_weight * terms.entropy + followed)
         if state.anchor is not None:
             moved = jnp.maximum(state.updates - config.evaluation_updates, 0)
             weight = config.anchor_weight / (1.0 + moved / config.anchor_updates)
             if doubt is not None:
                 weight *= (1.0 - doubt) ** 2
-            loss += weight * jnp.mean(divergence(actor, state.anchor, batch.observation, kind=kind))
+            loss += weight * jnp.mean(terms.strayed)
         if expert_rows and config.cloning_weight > 0.0:
             loss += config.cloning_weight * jnp.mean(terms.distance[-expert_rows:])
-        return loss, terms
+        return loss, (terms, worst)
 
-    (actor_value, terms), actor_gradient = jax.value_and_grad(actor_loss, has_aux=True)(networks.actor)
+    (actor_value, (terms, worst)), actor_gradient = jax.value_and_grad(actor_loss, has_aux=True)(networks.actor)
     if config.evaluation_updates > 0:
         # Adam does not move on gradients that were 0 from the beginning
         moves = (state.updates >= config.evaluation_updates).astype(jnp.float32)
         actor_gradient = jax.tree.map(lambda leaf: moves * leaf, actor_gradient)
-    soft_cost = terms.worst - entropy_weight * terms.entropy
+    soft_cost = worst - entropy_weight * terms.entropy
 
     next_value = nets.mlp(state.target_value, batch.next_observation, layer_norm=layer_norm)[..., 0]
     target = bootstrap_target(batch.cost, next_value, batch.terminated, config.gamma, absorbing_cost)

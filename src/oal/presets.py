@@ -172,7 +172,8 @@ def _default(policy: str, cost: str) -> LearnerConfig:
             anchor_updates=50_000,
             by_evidence=True,
         )
-        replay_config = ReplayConfig(warmup_steps=1_000, expert_fraction=0.25)
+        # half as many updates as steps take half the time, and a cloned policy has not far to go
+        replay_config = ReplayConfig(warmup_steps=1_000, updates_per_step=0.5, expert_fraction=0.25)
         return LearnerConfig(policy, cost, "default", policy_config, cost_config, replay_config, cloning)
     if policy == "sac":
         # its temperature widens any policy it is given: it starts from scratch
