@@ -144,6 +144,7 @@ def learn_with_oal(options: argparse.Namespace, clock: Clock) -> None:
                 "policy.batch_size": 256,
                 "replay.warmup_steps": LEARNING_STARTS,
                 "replay.capacity": REPLAY_CAPACITY,
+                "replay.updates_per_step": 1.0,
             }
         )
     learner = OAL(

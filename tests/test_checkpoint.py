@@ -38,6 +38,18 @@ def test_round_trip_is_exact_and_other_readers_can_read_it(tmp_path: Path) -> No
             np.testing.assert_array_equal(read, array)
 
 
+def test_a_mapped_array_is_the_files_and_survives_the_files_replacement(tmp_path: Path) -> None:
+    path = tmp_path / "c.safetensors"
+    rows = np.arange(6, dtype=np.float32).reshape(3, 2)
+    checkpoint.save(path, {"rows": rows, "empty": rows[:0]}, INFO, kind="test")
+    arrays, _ = checkpoint.load(path, kind="test", mapped=["rows", "empty"])
+    assert isinstance(arrays["rows"], np.memmap)
+    assert not arrays["rows"].flags.writeable
+    assert arrays["empty"].shape == (0, 2)
+    checkpoint.save(path, {"rows": 0 * rows}, INFO, kind="test")
+    np.testing.assert_array_equal(arrays["rows"], rows)
+
+
 def test_the_previous_checkpoint_stays_until_the_new_one_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ where they lie, so a large replay needs no second copy in memory. No pickle is r
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -66,8 +66,14 @@ def save(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], info: M
             file.write(array.reshape(-1).view(np.uint8).data)
 
 
-def load(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Read what `save` wrote; a file that is damaged, of another kind or from a later version is an InputError."""
+def load(
+    path: str | os.PathLike[str], *, kind: str, mapped: Collection[str] = ()
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Read what `save` wrote; a file that is damaged, of another kind or from a later version is an InputError.
+
+    The arrays named in `mapped` are left in the file and read where they are used: a large replay that is copied to its
+    place needs no second copy in memory.
+    """
     path = Path(path)
     try:
         size = path.stat().st_size
@@ -93,7 +99,11 @@ def load(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, np.ndarr
                 raise InputError(f"{path}: array '{name}' does not fit its place in the file")
             if 8 + length + stop > size:
                 raise InputError(f"{path}: cut short at array '{name}'")
-            arrays[name] = np.fromfile(path, dtype, math.prod(shape), offset=8 + length + start).reshape(shape)
+            place = 8 + length + start
+            if name in mapped and stop > start:
+                arrays[name] = np.memmap(path, dtype, "r", place, shape)
+            else:
+                arrays[name] = np.fromfile(path, dtype, math.prod(shape), offset=place).reshape(shape)
         return arrays, info
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file") from None

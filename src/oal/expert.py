@@ -229,7 +229,7 @@ class ExpertTrainer:
 
     def resume(self) -> None:
         """Continue from the folder's checkpoint; metrics logged after it are dropped."""
-        arrays, info = checkpoint.load(self.folder.checkpoint, kind="expert-checkpoint")
+        arrays, info = checkpoint.load(self.folder.checkpoint, kind="expert-checkpoint", mapped=["replay/rows"])
         self.state = checkpoint.restored(self.state, arrays, "state")
         self.actor.load(self.state.actor)
         self.replay.restore({"rows": arrays["replay/rows"]}, info["replay"])

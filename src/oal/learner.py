@@ -452,7 +452,7 @@ class OAL:
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Take back what `save` wrote."""
-        arrays, info = checkpoint.load(path, kind=KIND)
+        arrays, info = checkpoint.load(path, kind=KIND, mapped=["memory/rows"])
         self._restore(arrays, info)
 
     def _restore(self, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
@@ -481,7 +481,7 @@ class OAL:
         features: FeatureFunction | None = None,
     ) -> Self:
         """Read what `save` wrote, with the environment's id as it was or an environment given anew."""
-        arrays, info = checkpoint.load(path, kind=KIND)
+        arrays, info = checkpoint.load(path, kind=KIND, mapped=["memory/rows"])
         spec = EnvSpec.from_json(info["environment"])
         learner = cls(
             spec.env_id if env is None else env,
