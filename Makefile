@@ -30,7 +30,12 @@ demo: $(VENV)/.core ## learn from shipped demonstrations, with a progress bar an
 test: $(VENV)/.dev ## the fast tests
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m 'not slow'
 
-test-slow: $(VENV)/.dev ## the learning tests
+# the tests of sweeps on a cluster need Ray, which nothing else does
+$(VENV)/.slow: $(VENV)/.dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS),ray]'
+	@touch $@
+
+test-slow: $(VENV)/.slow ## the learning tests, kills, clusters: an hour
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m slow
 
 check: $(VENV)/.dev ## lint, format and types

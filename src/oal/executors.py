@@ -9,18 +9,24 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from oal import worker
 from oal.errors import InputError, MissingExtraError, at_least
+from oal.runs import RunFolder
+from oal.storage import Storage
 from oal.worker import Job
 
 GRACE_SECONDS = 20.0
 """How long a worker that is told to stop may take to say so in its run folder."""
+CARRY_SECONDS = 30.0
+"""How often a run under way is carried to a storage, and its records brought from there."""
 LOG = "worker.log"
 """What a run's workers say, in the run folder: when they began, from which step, and how they ended."""
 
@@ -180,30 +186,55 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def attempt(job: str) -> tuple[int | None, str]:
-    """Carry out a job in a process of its own on this machine, and wait for it: what a Ray task does."""
-    process = WorkerProcess(Job.from_json(job))
+def attempt(job: str, storage: str | None = None) -> tuple[int | None, str]:
+    """Carry out a job in a process of its own on this machine, and wait for it: what a Ray task does.
+
+    With a storage, the run folder is a scratch one of this machine, brought from there and carried there.
+    """
+    given = Job.from_json(job)
+    if storage is None:
+        return _attempt(given, lambda: None)
+    store, name = Storage(storage), Path(given.folder).name
+    with tempfile.TemporaryDirectory(prefix="oal-") as scratch:
+        folder = Path(scratch) / name
+        store.pull(name, folder)
+        return _attempt(replace(given, folder=str(folder)), lambda: store.push(folder, name))
+
+
+def _attempt(job: Job, carry: Callable[[], None]) -> tuple[int | None, str]:
+    process = WorkerProcess(job)
+    carried = time.monotonic()
     try:
         # a cancelled task is interrupted between two Python statements, never in a wait of the system
         while (ending := process.ending()) is None:
             time.sleep(0.2)
+            if time.monotonic() - carried > CARRY_SECONDS:
+                carry()
+                carried = time.monotonic()
     finally:
         process.ask_to_stop()
         process.end(GRACE_SECONDS)
+        carry()
     return ending.code, f"{ending.reason} on {socket.gethostname()}" if ending.reason else ""
 
 
 class RayCluster:
-    """A Ray cluster, one core for each run. Every node has oal, and sees the run folders under the same path."""
+    """A Ray cluster, one core for each run. Every node has oal.
+
+    Every node sees the run folders under the same path, or results come through a storage of fsspec: nodes carry a run
+    there while it learns, and the sweep brings it to its folder. Demonstrations are then a shipped set's name, or a
+    path that every node has.
+    """
 
     slots = 1_000_000  # all at once: the cluster queues them, and an autoscaler sees what is wanted
 
-    def __init__(self, address: str = "auto") -> None:
+    def __init__(self, address: str = "auto", *, storage: str | None = None) -> None:
         """Connect to "auto" (the cluster this machine is part of, or RAY_ADDRESS), HOST:PORT or ray://HOST:PORT."""
         try:
             import ray  # pyright: ignore[reportMissingImports]
         except ImportError:
             raise MissingExtraError("ray", extra="ray", needed_for="a sweep on a Ray cluster") from None
+        self._storage = None if storage is None else Storage(storage)
         self._ray: Any = ray
         self._own = not ray.is_initialized()
         if self._own:
@@ -214,25 +245,42 @@ class RayCluster:
                 raise InputError(_unreachable(address, error)) from None
         self._attempt = ray.remote(num_cpus=1, max_retries=0)(attempt)
         self._jobs: dict[Any, Job] = {}
+        self._brought = time.monotonic()
 
     def start(self, job: Job) -> None:
-        self._jobs[self._attempt.remote(job.to_json())] = job
+        if self._storage is not None:
+            folder = Path(job.folder)
+            if RunFolder(folder).described and not self._storage.holds(folder.name):
+                self._storage.push(folder, folder.name)  # begun here, before there was a storage
+        self._jobs[self._attempt.remote(job.to_json(), self._storage and self._storage.url)] = job
 
     def ended(self, timeout: float) -> list[Ending]:
+        if self._storage is not None and time.monotonic() - self._brought > CARRY_SECONDS:
+            for job in self._jobs.values():
+                self._bring(job, only=("metrics.jsonl", "status.json"))
+            self._brought = time.monotonic()
         done, _ = self._ray.wait(list(self._jobs), num_returns=1, timeout=timeout)
         return [self._ending(task, self._jobs.pop(task)) for task in done]
 
+    def _bring(self, job: Job, *, only: tuple[str, ...] = ()) -> None:
+        if self._storage is not None:
+            self._storage.pull(Path(job.folder).name, Path(job.folder), only=only)
+
     def _ending(self, task: Any, job: Job) -> Ending:
         try:
-            return Ending(job, *self._ray.get(task))
+            code, reason = self._ray.get(task)
         except self._ray.exceptions.RayError as error:  # the worker or its node is gone
-            return Ending(job, None, (str(error).strip().splitlines() or [type(error).__name__])[0])
+            code, reason = None, (str(error).strip().splitlines() or [type(error).__name__])[0]
+        self._bring(job)
+        return Ending(job, code, reason)
 
     def stop(self) -> None:
         for task in self._jobs:
             self._ray.cancel(task)
         if self._jobs:
             self._ray.wait(list(self._jobs), num_returns=len(self._jobs), timeout=GRACE_SECONDS)
+        for job in self._jobs.values():
+            self._bring(job)
         self._jobs = {}
         if self._own:
             self._ray.shutdown()

@@ -403,7 +403,7 @@ class _Driver:
         if status.get("status") == "finished":
             self._settle(Outcome(run, "finished"))
         elif ending.code == worker.FINISHED:
-            where = "the runs' folder must be on a disk that every node sees under this path"
+            where = "it must be on a disk that every node sees under this path, or give a storage"
             self._settle(
                 Outcome(run, "failed", f"a worker finished the run, but {run.folder} does not show it: {where}")
             )

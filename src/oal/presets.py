@@ -86,11 +86,12 @@ def preset(
 
 
 def _from_scratch(config: LearnerConfig) -> LearnerConfig:
-    """Without a cloned policy there is none to evaluate first, and none to stay near."""
-    policy = config.policy_config
-    if not isinstance(policy, MDPOConfig):
+    """Without a cloned policy there is none to evaluate first, none to stay near, and a longer way to go."""
+    policy, replay = config.policy_config, config.replay_config
+    if not isinstance(policy, MDPOConfig) or replay is None:
         return config
-    return replace(config, policy_config=replace(policy, evaluation_updates=0, anchor_weight=0.0))
+    policy = replace(policy, evaluation_updates=0, anchor_weight=0.0)
+    return replace(config, policy_config=policy, replay_config=replace(replay, updates_per_step=1.0))
 
 
 def with_settings(config: LearnerConfig, settings: Mapping[str, Any]) -> LearnerConfig:

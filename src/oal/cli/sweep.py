@@ -20,6 +20,9 @@ def sweep(
     processes: int | None = typer.Option(None, help="Local processes, one thread each; default: one for each core."),
     inline: bool = typer.Option(False, "--inline", help="One run after the other in this process."),
     ray: str | None = typer.Option(None, help="A Ray cluster: auto, or HOST:PORT."),
+    storage: str | None = typer.Option(
+        None, help="With --ray, where nodes share no disk: an fsspec address, as in s3://bucket/runs."
+    ),
     retry: bool = typer.Option(False, "--retry", help="Take up failed runs again."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Only say what would be run."),
     quiet: bool = typer.Option(False, "--quiet", help="No table of progress."),
@@ -30,6 +33,8 @@ def sweep(
 
     if sum((processes is not None, inline, ray is not None)) > 1:
         raise InputError("--processes, --inline and --ray exclude each other: give one of them")
+    if storage is not None and ray is None:
+        raise InputError("--storage is for a cluster whose nodes share no disk: add --ray, or leave it out")
     runtime.set_threads(1)
     runtime.keep_compiled_programs()
     from oal.experiment import Sweep
@@ -40,7 +45,7 @@ def sweep(
         rows = [(run.name, run.config.total_steps, _state(RunFolder(run.folder))) for run in plan.runs()]
         console.table(f"{plan.name}, in {plan.out}", ("run", "steps", "state"), rows)
         return
-    summary = plan.go(_executor(processes, inline, ray), retry=retry, show=not quiet)
+    summary = plan.go(_executor(processes, inline, ray, storage), retry=retry, show=not quiet)
     for outcome in summary.of("failed"):
         typer.echo(f"\n{outcome.run.folder} failed: {outcome.error}", err=True)
         if outcome.traceback:
@@ -52,12 +57,12 @@ def sweep(
         raise typer.Exit(1)
 
 
-def _executor(processes: int | None, inline: bool, ray: str | None) -> "Executor":
+def _executor(processes: int | None, inline: bool, ray: str | None, storage: str | None) -> "Executor":
     from oal import executors
 
     if inline:
         return executors.Inline()
-    return executors.Processes(processes) if ray is None else executors.RayCluster(ray)
+    return executors.Processes(processes) if ray is None else executors.RayCluster(ray, storage=storage)
 
 
 ROOT = typer.Argument(Path("runs"), help="A folder with runs below it.")

@@ -1,0 +1,149 @@
+"""Run folders in a storage: what is carried, in which order, and that a run goes on from there on another machine."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fsspec")
+
+import fsspec
+
+from oal import executors, worker
+from oal.errors import InputError
+from oal.executors import Processes, RayCluster
+from oal.runs import RunFolder, plain
+from oal.storage import Storage
+from oal.worker import Job
+from test_experiment import TINY, results, tiny
+
+
+@pytest.fixture(params=["file", "memory"])
+def url(request, tmp_path) -> str:
+    return f"file://{tmp_path}/store" if request.param == "file" else f"memory://{tmp_path.name}"
+
+
+def written(folder: Path, **texts: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (folder / {"metrics": "metrics.jsonl", "checkpoint": "checkpoint.safetensors"}.get(name, name)).write_text(text)
+    return folder
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_a_folder_comes_back_as_it_was_without_hidden_files(url, tmp_path):
+    store = Storage(url)
+    here = written(tmp_path / "here", metrics="1\n", checkpoint="c", best="b")
+    (here / ".lock").write_text("77")
+    assert not store.holds("run")
+    written(here, **{"status.json": "{}"})
+    store.push(here, "run")
+    assert store.holds("run")
+    store.pull("run", tmp_path / "there")
+    assert contents(tmp_path / "there") == {
+        "metrics.jsonl": "1\n", "checkpoint.safetensors": "c", "best": "b", "status.json": "{}",
+    }  # fmt: skip
+    store.pull("run", tmp_path / "part", only=("status.json",))
+    assert contents(tmp_path / "part") == {"status.json": "{}"}
+    store.pull("nothing", tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_only_what_changed_is_carried(url, tmp_path):
+    store, here, there = Storage(url), tmp_path / "here", tmp_path / "there"
+    store.push(written(here, metrics="1\n", checkpoint="c"), "run")
+    store.pull("run", there)
+    before = (there / "checkpoint.safetensors").stat().st_mtime_ns
+    store.push(written(here, metrics="1\n2\n"), "run")
+    store.pull("run", there)
+    assert contents(there)["metrics.jsonl"] == "1\n2\n"
+    # a sweep sees by the file's time that a run got no further
+    assert (there / "checkpoint.safetensors").stat().st_mtime_ns == before
+
+
+def test_the_records_of_a_checkpoint_are_there_before_it(url, tmp_path, monkeypatch):
+    """A node may die between two files: the checkpoint must never be ahead of the records, nor the status of both."""
+    store, here = Storage(url), written(tmp_path / "here", metrics="1\n", checkpoint="one", **{"status.json": "1"})
+    store.push(here, "run")
+    carried: list[str] = []
+    move = store._fs.mv
+
+    def recorded(source: str, target: str) -> None:
+        carried.append(Path(target).name)
+        if carried[-1] == "metrics.jsonl":
+            # meanwhile the run goes on: this checkpoint's records were not carried
+            there = here / "new"
+            there.write_text("three")
+            there.replace(here / "checkpoint.safetensors")
+        move(source, target)
+
+    written(here, metrics="1\n2\n", checkpoint="two", best="b", **{"status.json": "2"})
+    monkeypatch.setattr(store._fs, "mv", recorded)
+    store.push(here, "run")
+    assert carried == ["metrics.jsonl", "best", "checkpoint.safetensors", "status.json"]
+    Storage(url).pull("run", tmp_path / "there")
+    assert contents(tmp_path / "there")["checkpoint.safetensors"] == "two"
+    monkeypatch.undo()
+    store.push(here, "run")
+    Storage(url).pull("run", tmp_path / "later")
+    assert contents(tmp_path / "later")["checkpoint.safetensors"] == "three"
+
+
+def test_a_storage_that_cannot_be_used_is_named(tmp_path):
+    with pytest.raises(InputError, match="the storage 'nosuch://x' cannot be used"):
+        Storage("nosuch://x")
+    (tmp_path / "file").write_text("")
+    store = Storage(f"file://{tmp_path}/file/below")
+    with pytest.raises(InputError, match=r"failed with the run r .*check the address"):
+        store.push(written(tmp_path / "here", metrics="1"), "r")
+
+
+def test_an_attempt_goes_on_from_the_storage_and_leaves_everything_there(tmp_path, monkeypatch):
+    """Half a run on one machine, the rest on another that shares no disk with it: the same run."""
+    url = f"file://{tmp_path}/store"
+    (run,) = tiny(tmp_path / "whole", seed=[0]).runs()
+    tiny(tmp_path / "whole", seed=[0]).go(Processes(1))
+    again = tiny(tmp_path / "again", seed=[0])
+    (half,) = again.runs()
+    job = Job(str(half.folder.resolve()), plain(half.config.to_json()), ("oal",), str(tmp_path))
+
+    store, first = Storage(url), tmp_path / "first" / half.name
+    begun = plain(half.config.to_json()) | {"total_steps": 400}
+    assert executors.attempt(Job(str(first), begun, ("oal",), str(tmp_path)).to_json()) == (worker.FINISHED, "")
+    folder = RunFolder(first)
+    folder.describe(job.config, folder.metadata)  # as it stood when its machine was lost
+    folder.set_status("running", step=400)
+    store.push(first, half.name)
+    shutil.rmtree(first)
+
+    monkeypatch.setattr(executors, "CARRY_SECONDS", 0.5)
+    assert executors.attempt(job.to_json(), url) == (worker.FINISHED, "")
+    assert not half.folder.exists()
+    Storage(url).pull(half.name, half.folder)
+    assert "goes on from step 400" in (half.folder / executors.LOG).read_text()
+    assert results(again) == results(tiny(tmp_path / "whole", seed=[0]))
+    assert run.name == half.name
+
+
+@pytest.mark.slow
+def test_a_cluster_brings_results_through_a_storage(tmp_path, monkeypatch):
+    """Workers get folders that only they have; the sweep's own appear from the storage."""
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    undisturbed = tiny(tmp_path / "inline", seed=[0, 1])
+    undisturbed.go(Processes(2))
+    monkeypatch.setattr(executors, "CARRY_SECONDS", 1.0)
+    sweep = tiny(tmp_path / "cluster", seed=[0, 1])
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+    try:
+        summary = sweep.go(RayCluster(cluster.address, storage=f"file://{tmp_path}/store"))
+    finally:
+        cluster.shutdown()
+    assert summary.complete, summary
+    assert results(sweep) == results(undisturbed)
+    assert len(fsspec.filesystem("file").ls(f"{tmp_path}/store")) == 2
+    assert TINY["total_steps"] == RunFolder(sweep.runs()[0].folder).status["step"]
