@@ -1,13 +1,15 @@
-"""Write docs/results/deep: normalised returns at fixed steps, from the run folders of `oal train`.
+"""Write docs/results/deep/NAME.csv: normalised returns at fixed steps, from the run folders of `oal train|sweep|clone`.
 
-python tools/deep_results.py runs/deep --out docs/results/deep
+python tools/deep_results.py imitation runs/imitation runs/cloning --out docs/results/deep
 
 A value at n steps is the mean over records in [0.9 n, n]: of the evaluations (deterministic policy, its own
-environments), and of the behaviour's episodes while it learns. Normalised: random 0, expert 1.
+environments), and of the behaviour's episodes while it learns. Normalised: random 0, expert 1. `kept` is the share of
+evaluations at or above 0.9 from that step to the end. Runs that differ from their preset are told apart by `setting`.
 """
 
 import argparse
 import csv
+import math
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -15,72 +17,96 @@ from typing import Any
 import numpy as np
 
 from oal import files
+from oal.presets import preset
 from oal.provenance import provenance
-from oal.runs import RunFolder
+from oal.runs import RunFolder, plain
 from oal.stats import mean_interval
 
-STEPS = (5_000, 25_000, 50_000, 100_000, 150_000)
+STEPS = (25_000, 50_000, 100_000, 150_000)
+GOAL = 0.9
 
 
-def around(records: list[dict[str, Any]], name: str, step: int) -> float | None:
+def around(records: list[dict[str, Any]], name: str, step: int) -> float:
+    """Mean of a record's number over the last tenth of the way to a step; NaN where there is none."""
     values = [r[name] for r in records if 0.9 * step <= r["step"] <= step and r.get(name) is not None]
-    return float(np.mean(values)) if values else None
+    return float(np.mean(values)) if values else math.nan
+
+
+def setting(config: dict[str, Any]) -> str:
+    """Say how a run's configuration differs from its preset, with cloning or without."""
+    scratch = {"bc.epochs": 0} if config["bc_config"] is None else {}
+    usual = plain(preset(config["policy"], config["cost"], config["preset"], settings=scratch).to_json())
+    differences = ["from scratch"] if scratch and config["preset"] == "default" else []
+    for group in ("policy", "cost", "replay", "bc"):
+        given, known = config[f"{group}_config"] or {}, usual[f"{group}_config"] or {}
+        differences += [f"{group}.{field}={value}" for field, value in given.items() if known.get(field) != value]
+    return ", ".join(differences)
+
+
+def label(folder: RunFolder) -> tuple[str, str, int, str]:
+    """Environment, algorithm, demonstrations, and what is particular."""
+    config = folder.config
+    if folder.kind == "clone":
+        return config["env"], "BC", config["trajectories"], f"{config['bc_config']['epochs']} epochs"
+    name = "GAIL" if config["cost"] == "gail" else f"OAL-{config['cost']}"
+    policy = f"{name} ({config['policy']}, {config['preset']})"
+    return config["env"], policy, config["trajectories"], setting(config)
+
+
+def measured(folder: RunFolder, step: int) -> dict[str, float]:
+    """What one run shows at a step."""
+    records, about = folder.records(), folder.metadata
+    low, high = about["random_return"], about["expert_return"]
+    evaluations = [r["evaluation_return"] for r in records if r["step"] >= step and r.get("evaluation_return")]
+    return {
+        "evaluation": (around(records, "evaluation_return", step) - low) / (high - low),
+        "behaviour": (around(records, "return", step) - low) / (high - low),
+        "evaluation_length": around(records, "evaluation_length", step),
+        "kept": float(np.mean([(value - low) / (high - low) >= GOAL for value in evaluations] or [math.nan])),
+    }
 
 
 def rows(folders: list[RunFolder]) -> list[dict[str, Any]]:
-    groups: dict[tuple[str, str], list[RunFolder]] = defaultdict(list)
+    groups: dict[tuple[Any, ...], list[RunFolder]] = defaultdict(list)
     for folder in folders:
-        config = folder.config
-        if folder.kind == "clone":
-            groups[config["env"], "BC"].append(folder)
-            continue
-        name = "GAIL" if config["cost"] == "gail" else f"OAL-{config['cost']}"
-        groups[config["env"], f"{name} ({config['policy']}, {config['preset']})"].append(folder)
+        groups[label(folder)].append(folder)
     found = []
-    for (env, algorithm), members in sorted(groups.items()):
+    for (env, algorithm, demonstrations, particular), members in groups.items():
         for step in (0,) if algorithm == "BC" else STEPS:
-            row: dict[str, Any] = {"env": env, "algorithm": algorithm, "steps": step, "seeds": 0}
-            columns: dict[str, list[float]] = defaultdict(list)
-            for folder in members:
-                records, about = folder.records(), folder.metadata
-                if not records or records[-1]["step"] < step:
-                    continue
-                row["seeds"] += 1
-                low, high = about["random_return"], about["expert_return"]
-                for column, name in (("evaluation", "evaluation_return"), ("behaviour", "return")):
-                    value = around(records, name, step)
-                    if value is not None:
-                        columns[column].append((value - low) / (high - low))
-                length = around(records, "evaluation_length", step)
-                if length is not None:
-                    columns["evaluation_length"].append(length)
-            if row["seeds"]:
-                for column in ("evaluation", "behaviour", "evaluation_length"):
-                    values = columns[column]
-                    row[column] = f"{np.mean(values):.3f}" if values else ""
-                    interval = mean_interval(values) if len(values) > 1 else None
-                    row[f"{column}_half_width"] = "" if interval is None else f"{interval.high - interval.mean:.3f}"
-                found.append(row)
+            reached = [measured(f, step) for f in members if f.records() and f.records()[-1]["step"] >= step]
+            if not reached:
+                continue
+            row: dict[str, Any] = {"env": env, "algorithm": algorithm, "demonstrations": demonstrations}
+            row |= {"setting": particular, "steps": step, "seeds": len(reached)}
+            for column, digits in (("evaluation", 3), ("behaviour", 3), ("evaluation_length", 0), ("kept", 2)):
+                values = [each[column] for each in reached if not math.isnan(each[column])]
+                row[column] = f"{np.mean(values):.{digits}f}" if values else ""
+                if column in ("evaluation", "behaviour"):
+                    spread = mean_interval(values) if len(values) > 1 else None
+                    row[f"{column}_half_width"] = "" if spread is None else f"{spread.high - spread.mean:.3f}"
+                    row[f"{column}_least"] = f"{min(values):.3f}" if values else ""
+            found.append(row)
     return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Summarise deep runs.")
+    parser.add_argument("name")
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     folders = [folder for root in options.runs for folder in RunFolder.find(root)]
     table = rows(folders)
-    with files.replacing(options.out / "deep.csv") as temporary, temporary.open("w", newline="") as file:
+    with files.replacing(options.out / f"{options.name}.csv") as temporary, temporary.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(table[0]))
         writer.writeheader()
         writer.writerows(table)
     runs = [
-        {"command": f.metadata["command"], "commit": f.metadata["commit"], "status": f.status["status"]}
-        | {"step": f.status["step"], "seed": f.config["seed"]}
+        {"run": f.path.name, "command": f.metadata["command"], "commit": f.metadata["commit"]}
+        | {"status": f.status["status"], "step": f.status["step"], "seed": f.config["seed"]}
         for f in folders
     ]
-    files.write_json(options.out / "config.json", provenance() | {"runs": runs})
+    files.write_json(options.out / f"{options.name}.json", provenance() | {"runs": runs})
 
 
 if __name__ == "__main__":
