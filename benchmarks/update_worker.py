@@ -6,11 +6,14 @@ Run by benchmarks/deep.py, once for each number of threads: the ceiling and the 
 import argparse
 import json
 import time
+from collections.abc import Callable
+from typing import Any
 
 from common import memory_megabytes
 
 OBSERVATION_SIZE, ACTION_SIZE = 17, 6
 """HalfCheetah's."""
+SEEDS = 4
 
 
 def matmul_ceiling(size: int = 1024, products: int = 4, trials: int = 3) -> float:
@@ -33,6 +36,28 @@ def matmul_ceiling(size: int = 1024, products: int = 4, trials: int = 3) -> floa
         jax.block_until_ready(chain(a))
         seconds.append(time.perf_counter() - start)
     return 2.0 * products * size**3 / min(seconds)
+
+
+def seeds_together(
+    init: Callable[[int], Any], compiled: Callable[..., Any], view: Any, rows: Any, *, repeats: int
+) -> dict[str, list[float]]:
+    """Time a block of updates of several seeds, one after the other and as one vectorised program."""
+    import jax
+    import jax.numpy as jnp
+
+    states = [init(seed) for seed in range(SEEDS)]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+    vectorised = jax.jit(jax.vmap(compiled, in_axes=(0, None, None)), donate_argnums=0)
+    stacked, _ = jax.block_until_ready(vectorised(stacked, rows, view))
+    seconds: dict[str, list[float]] = {"one after the other": [], "vectorised": []}
+    for _ in range(repeats):
+        start = time.perf_counter()
+        states = [jax.block_until_ready(compiled(state, rows, view))[0] for state in states]
+        seconds["one after the other"].append(time.perf_counter() - start)
+        start = time.perf_counter()
+        stacked, _ = jax.block_until_ready(vectorised(stacked, rows, view))
+        seconds["vectorised"].append(time.perf_counter() - start)
+    return seconds
 
 
 def main() -> None:
@@ -96,8 +121,15 @@ def main() -> None:
             measured[name]["milliseconds"].append(1e3 * seconds)
             measured[name]["ceiling"].append(ceiling / 1e9)
             measured[name]["share"].append(work / seconds / ceiling)
+    together = seeds_together(
+        compiled=games["MDPO"][1],
+        view=games["MDPO"][2],
+        rows=rows,
+        repeats=options.repeats,
+        init=lambda seed: init_mdpo(seed, shapes, mdpo),
+    )
     updates = {name: {**values, "gigaflop": games[name][3] / 1e9} for name, values in measured.items()}
-    print(json.dumps({"updates": updates, "peak_memory_megabytes": memory_megabytes("VmHWM")}))
+    print(json.dumps({"updates": updates, "seeds": together, "peak_memory_megabytes": memory_megabytes("VmHWM")}))
 
 
 if __name__ == "__main__":
