@@ -4,6 +4,7 @@ An executor is told to start jobs and asked which have ended. It keeps no result
 every executor's workers write and the sweep reads.
 """
 
+import importlib
 import os
 import signal
 import socket
@@ -231,11 +232,11 @@ class RayCluster:
     def __init__(self, address: str = "auto", *, storage: str | None = None) -> None:
         """Connect to "auto" (the cluster this machine is part of, or RAY_ADDRESS), HOST:PORT or ray://HOST:PORT."""
         try:
-            import ray  # pyright: ignore[reportMissingImports]
+            ray: Any = importlib.import_module("ray")
         except ImportError:
             raise MissingExtraError("ray", extra="ray", needed_for="a sweep on a Ray cluster") from None
         self._storage = None if storage is None else Storage(storage)
-        self._ray: Any = ray
+        self._ray = ray
         self._own = not ray.is_initialized()
         if self._own:
             _check_reachable(address)
