@@ -36,7 +36,7 @@ def mdpo(
 ) -> float:
     """One update of off-policy MDPO: the old actor, the actor, both critics, V, its target, and the cost network.
 
-    An anchored policy also needs the policy it started from. What is computed twice is counted once.
+    An anchored policy also needs the policy it started from.
 
     The actor's gradient passes through two critics' worth of products whether it follows the live pair (forward and
     input gradient of both) or the frozen one (forward of the pair for V, forward and input gradient of the old one).

@@ -70,7 +70,8 @@ def test_flops_of_sac_are_those_of_its_update():
 def test_flops_of_mdpo_are_those_of_its_update(frozen_critic):
     import flops
 
-    config = MDPOConfig(hidden=(64, 32), batch_size=ROWS, frozen_critic=frozen_critic, layer_norm=True)
+    # without layer norm, whose sums are written as products but are not work that the ceiling bounds
+    config = MDPOConfig(hidden=(64, 32), batch_size=ROWS, frozen_critic=frozen_critic)
     cost = NeuralConfig(hidden=(20, 10))
     player = CostPlayer(cost, 17, 6)
     pairs = Pairs(np.zeros((4, 17), np.float32), np.zeros((4, 6), np.float32), np.ones(4, np.float32))
@@ -84,7 +85,7 @@ def test_flops_of_mdpo_are_those_of_its_update(frozen_critic):
     assert product_flops(update, state, view) == flops.mdpo(17, 6, config.hidden, ROWS, cost.hidden)
 
 
-def test_flops_of_an_anchored_update_are_no_more_than_it_does():
+def test_flops_of_an_anchored_update_are_those_of_its_update():
     import flops
 
     config = MDPOConfig(hidden=(64, 32), batch_size=ROWS, frozen_critic=False, anchor_weight=1.0)
@@ -92,8 +93,7 @@ def test_flops_of_an_anchored_update_are_no_more_than_it_does():
         lambda state: mdpo_update(state, batch(), jnp.float32(0.0), shapes=SHAPES, config=config),
         jax.eval_shape(lambda: init_mdpo(0, SHAPES, config)),
     )
-    free = flops.mdpo(17, 6, config.hidden, ROWS)
-    assert free < flops.mdpo(17, 6, config.hidden, ROWS, anchored=True) <= found
+    assert found == flops.mdpo(17, 6, config.hidden, ROWS, anchored=True)
 
 
 def test_ratio_of_pairs_with_spread():

@@ -73,7 +73,8 @@ ARROWS = {
     "training": GROUND
     | {"bc", "callbacks", "certificate", "config", "demos", "envs", "learned", "learner", "policy", "presets", "runs"},
     "worker": {"provenance", "runs", "runtime", "training"},
-    "executors": {"errors", "worker"},
+    "storage": {"errors", "files"},
+    "executors": {"errors", "runs", "storage", "worker"},
     "experiment": GROUND | {"config", "envs", "executors", "presets", "runs", "training", "worker"},
 }
 REPORTING = {"stats", "plots", "report"}
