@@ -48,17 +48,28 @@ class Shapes(NamedTuple):
         return cls("continuous" if spec.kind == "continuous" else "discrete", spec.observation_size, spec.action_size)
 
 
-def check_rates(config: Any) -> None:
-    """Refuse rates and sizes that no off-policy player can learn with."""
-    at_least("batch_size", config.batch_size, 1)
-    if not config.hidden or min(config.hidden) < 1:
-        raise InputError(f"hidden is {config.hidden}: name at least one layer of at least one unit")
-    if not 0.0 <= config.gamma < 1.0:
-        raise InputError(f"gamma is {config.gamma}: it must lie in [0, 1)")
-    if not 0.0 < config.target_rate <= 1.0:
-        raise InputError(f"target_rate is {config.target_rate}: it must lie in (0, 1]")
-    if not config.learning_rate > 0.0:
-        raise InputError(f"learning_rate is {config.learning_rate}: it must be above 0")
+@dataclass(frozen=True)
+class OffPolicyConfig:
+    """What both players have: networks, rates and batches."""
+
+    hidden: tuple[int, ...] = (256, 256)
+    layer_norm: bool = False
+    """Of critics and values."""
+    learning_rate: float = 3e-4
+    gamma: float = 0.99
+    target_rate: float = 0.005
+    batch_size: int = 256
+
+    def __post_init__(self) -> None:
+        at_least("batch_size", self.batch_size, 1)
+        if not self.hidden or min(self.hidden) < 1:
+            raise InputError(f"hidden is {self.hidden}: name at least one layer of at least one unit")
+        if not 0.0 <= self.gamma < 1.0:
+            raise InputError(f"gamma is {self.gamma}: it must lie in [0, 1)")
+        if not 0.0 < self.target_rate <= 1.0:
+            raise InputError(f"target_rate is {self.target_rate}: it must lie in (0, 1]")
+        if not self.learning_rate > 0.0:
+            raise InputError(f"learning_rate is {self.learning_rate}: it must be above 0")
 
 
 # ----------------------------------------------------------------------------------------------------------------
@@ -66,21 +77,15 @@ def check_rates(config: Any) -> None:
 
 
 @dataclass(frozen=True)
-class SACConfig:
+class SACConfig(OffPolicyConfig):
     """Soft actor-critic's hyper-parameters; the defaults are the paper's expert."""
 
-    hidden: tuple[int, ...] = (256, 256)
-    learning_rate: float = 3e-4
-    gamma: float = 0.99
-    target_rate: float = 0.005
-    batch_size: int = 256
     initial_temperature: float = 1.0
     target_entropy: float | None = None
     """None: minus the number of action dimensions (continuous), 0.3 log(number of actions) (discrete)."""
-    layer_norm: bool = False
 
     def __post_init__(self) -> None:
-        check_rates(self)
+        super().__post_init__()
         if not self.initial_temperature > 0.0:
             raise InputError(f"initial_temperature is {self.initial_temperature}: it must be above 0")
 
@@ -240,14 +245,10 @@ def sac_update(
 
 
 @dataclass(frozen=True)
-class MDPOConfig:
+class MDPOConfig(OffPolicyConfig):
     """Off-policy MDPO's hyper-parameters; the defaults are the paper's table and the reference code's."""
 
-    hidden: tuple[int, ...] = (256, 256)
-    learning_rate: float = 3e-4
-    gamma: float = 0.99
     target_rate: float = 0.01
-    batch_size: int = 256
     kl_weight: float = 0.5
     """Weight t of the divergence from the old policy: the larger, the smaller the step."""
     entropy_weight: float = 0.0
@@ -266,10 +267,9 @@ class MDPOConfig:
     by_evidence: bool = False
     """The anchor's weight is multiplied by (1 - e²)² and the entropy's by e², where e in [0, 1] is how well the cost
     tells learner and expert apart: a policy that imitates already is held, one that does not is let go and explores."""
-    layer_norm: bool = False
 
     def __post_init__(self) -> None:
-        check_rates(self)
+        super().__post_init__()
         at_least("anchor_weight", self.anchor_weight, 0.0)
         at_least("anchor_updates", self.anchor_updates, 1)
         at_least("kl_weight", self.kl_weight, 0.0)

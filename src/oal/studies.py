@@ -5,7 +5,7 @@ machines. `small` fits two cores in some hours, with the default preset. `smoke`
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ class Scale:
     preset: str
     shared: dict[str, Any]
     """Fields and settings of every run."""
+    on_policy: dict[str, Any] = field(default_factory=dict)
+    """More of them for on-policy players, whose steps are quick and many."""
 
 
 ON_POLICY = ("trpo", "mdpo-on")
@@ -52,6 +54,7 @@ SCALES = {
         tasks=("Hopper-v5", "HalfCheetah-v5", "Walker2d-v5"),
         preset="default",
         shared={},
+        on_policy={"evaluate_every": 25_000, "checkpoint_every": 100_000},
     ),
     "paper": Scale(
         seeds=5,
@@ -64,8 +67,11 @@ SCALES = {
 
 
 def _tables(scale: Scale, policy: str, grid: dict[str, list[Any]], variants: list[dict[str, Any]]) -> Tables:
-    steps = scale.steps["on" if policy in ON_POLICY else "off"]
-    shared = {"policy": policy, "preset": scale.preset, "total_steps": steps, **scale.shared}
+    shared = {"policy": policy, "preset": scale.preset, **scale.shared}
+    if policy in ON_POLICY:
+        shared |= {"total_steps": scale.steps["on"], **scale.on_policy}
+    else:
+        shared["total_steps"] = scale.steps["off"]
     named = {name for variant in variants for name in variant} | set(grid)
     return {
         "sweep": {name: value for name, value in shared.items() if name not in named},
