@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import deep  # noqa: E402
 import results  # noqa: E402
+import startup  # noqa: E402
 import sweep  # noqa: E402
 import tabular  # noqa: E402
 import wallclock  # noqa: E402
@@ -35,6 +36,7 @@ PARTS: dict[str, Callable[..., list[results.Entry]]] = {
     "gail": deep.gail,
     "onpolicy": deep.onpolicy,
     "memory": deep.memory,
+    "startup": startup.run,
     "sweep": sweep.run,
     "wallclock": wallclock.run,
 }
