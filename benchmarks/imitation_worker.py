@@ -137,7 +137,12 @@ def learn_with_oal(options: argparse.Namespace, clock: Clock) -> None:
             "bc.epochs": 0,
         }
         settings |= (
-            {"policy.batch_steps": BATCH_STEPS, "cost.window": BATCH_STEPS}
+            {
+                "policy.batch_steps": BATCH_STEPS,
+                "policy.hidden": (64, 64),
+                "policy.activation": "tanh",
+                "cost.window": BATCH_STEPS,
+            }
             if on_policy
             else {
                 "policy.hidden": (256, 256),

@@ -3,6 +3,7 @@
 from dataclasses import fields, replace
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import jax
@@ -384,6 +385,37 @@ def improve(state: onpolicy.OnPolicyState, rollout: Rollout, config, shapes=CONT
     copied = jax.tree.map(jnp.copy, state)
     order = onpolicy.minibatches(rollout.cost.size, np.random.default_rng(0), config)
     return onpolicy.compile_improvement(shapes, config, **kwargs)(copied, rollout, order, params)
+
+
+def worth(evidence: jax.Array, batch: Batch) -> tuple[jax.Array, ...]:
+    """The recorded costs, with the evidence that is given."""
+    return batch.cost, jnp.float32(0.0), evidence
+
+
+@PLAYERS
+def test_a_step_is_as_long_as_the_evidence(config: TRPOConfig | MDPOOnConfig) -> None:
+    """A step of length e has e² times the divergence of a whole one; the evidence counts only where it is asked."""
+    if isinstance(config, TRPOConfig):
+        config = replace(config, max_kl=1e-3, cg_damping=1e-3)
+    state = onpolicy.init_on_policy(0, CONTINUOUS, config)._replace(actor=random_actor(CONTINUOUS, config))
+    rollout = random_rollout(CONTINUOUS, steps=64)
+
+    def moved(by_evidence: bool, evidence: float) -> tuple[float, Any]:
+        asked = replace(config, by_evidence=by_evidence)
+        new, metrics = improve(state, rollout, asked, params=jnp.float32(evidence), relabel=worth)
+        return float(metrics["divergence"]), new.actor
+
+    whole, _ = moved(True, 1.0)
+    assert whole > 1e-5
+    assert moved(False, 0.1)[0] == pytest.approx(whole, rel=1e-3)
+    half, nothing = moved(True, 0.5)[0], moved(True, 0.0)
+    if isinstance(config, TRPOConfig):
+        # line searches end somewhere below their bounds
+        assert 0.4 * 0.25 * config.max_kl < half <= 0.25 * config.max_kl * (1 + 1e-3) < whole
+    else:  # Adam's first steps are as long for small gradients as for large ones: the penalty shortens them
+        assert half < 0.9 * whole
+    assert nothing[0] == 0.0
+    assert_equal_trees(nothing[1], state.actor)
 
 
 @PLAYERS

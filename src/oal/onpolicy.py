@@ -28,7 +28,7 @@ from oal import checkpoint, nets, seeding
 from oal.envs import Step, bootstrap_target
 from oal.errors import InputError, at_least, choice
 from oal.nets import MLP, Activation, Gaussian, HostActor
-from oal.offpolicy import Relabel, Shapes, recorded_cost
+from oal.offpolicy import Priced, Relabel, Shapes, recorded_cost
 from oal.replay import Batch
 
 # ----------------------------------------------------------------------------------------------------------------
@@ -48,6 +48,10 @@ class OnPolicyConfig:
     gae_lambda: float = 0.98
     standardise_advantages: bool = True
     entropy_weight: float = 0.0
+    by_evidence: bool = False
+    """The policy's step is as long as the evidence, how well the cost tells learner and expert apart, in [0, 1]:
+    standardised advantages, and a step that always goes to its bound, would move a policy that imitates as far as one
+    that does not. TRPO: the bound on the divergence times e². MDPO: standardised advantages times e."""
     critic_learning_rate: float = 1e-3
     critic_epochs: int = 10
     critic_minibatch: int = 128
@@ -317,9 +321,13 @@ class Search(NamedTuple):
 
 
 def trpo_step(
-    actor: MLP, optimiser: Any, data: Data, *, shapes: Shapes, config: TRPOConfig
+    actor: MLP, optimiser: Any, data: Data, length: jax.Array | float = 1.0, *, shapes: Shapes, config: TRPOConfig
 ) -> tuple[MLP, Any, dict[str, jax.Array]]:
-    """Take the natural-gradient step that lowers L within the bound; without one the actor stays as it is."""
+    """Take the natural-gradient step that lowers L within the bound; without one the actor stays as it is.
+
+    The bound is that of the step's `length`: max_kl · length².
+    """
+    bound = config.max_kl * length**2
     start, unravel = ravel_pytree(actor)
     policy_of = partial(_policy_of, unravel=unravel, data=data, shapes=shapes, config=config)
     old = policy_of(start)
@@ -331,7 +339,7 @@ def trpo_step(
     product = fisher_product(policy_of, start, data.weight, config.cg_damping)
     direction = conjugate_gradient(product, gradient, steps=config.cg_steps)
     # the step at which the quadratic model of the divergence meets the bound
-    full = direction * jnp.sqrt(2.0 * config.max_kl / (direction @ product(direction)))
+    full = direction * jnp.sqrt(2.0 * bound / (direction @ product(direction)))
     # the step's length does not depend on the gradient's: without this, one of rounding errors alone would be taken
     least_gain = ROUNDING * jnp.sum(data.weight * jnp.abs(data.advantage))
 
@@ -339,7 +347,7 @@ def trpo_step(
         parameters = start - config.backtrack_factor ** search.tries.astype(jnp.float32) * full
         new_loss, new = loss_of(parameters)
         moved = jnp.sum(data.weight * divergence(old, new))
-        accepted = (loss - new_loss > least_gain) & (moved <= config.max_kl)
+        accepted = (loss - new_loss > least_gain) & (moved <= bound)
         return Search(search.tries + 1, parameters, new_loss, moved, accepted)
 
     search = jax.lax.while_loop(
@@ -484,7 +492,9 @@ def improvement(
     rows = jax.tree.map(lambda part: part.reshape(-1, *part.shape[2:]), rollout)
     action = jnp.tanh(rows.draw) if shapes.kind == "continuous" else rows.draw
     batch = Batch(rows.observation, action, rows.cost, rows.next_observation, rows.terminated.astype(jnp.float32))
-    cost, absorbing_cost, *_ = relabel(cost_params, batch)
+    priced = Priced(*relabel(cost_params, batch))
+    cost, absorbing_cost = priced.cost, priced.absorbing
+    length = priced.evidence if config.by_evidence else 1.0
     cost = jnp.where(rows.valid, cost, 0.0)
     weight = rows.valid / jnp.maximum(jnp.sum(rows.valid), 1)
 
@@ -508,9 +518,10 @@ def improvement(
     data = Data(rows.observation, rows.draw, used, weight)
     if isinstance(config, TRPOConfig):
         actor, actor_optimiser, metrics = trpo_step(
-            state.actor, state.actor_optimiser, data, shapes=shapes, config=config
+            state.actor, state.actor_optimiser, data, length, shapes=shapes, config=config
         )
     else:
+        data = data._replace(advantage=length * used)
         actor, actor_optimiser, metrics = mdpo_on_step(
             state.actor, state.actor_optimiser, data, shapes=shapes, config=config
         )

@@ -181,9 +181,10 @@ def _default(policy: str, cost: str) -> LearnerConfig:
         policy_config = SACConfig(batch_size=128, target_rate=0.01, layer_norm=True)
         replay_config = ReplayConfig(warmup_steps=1_000, expert_fraction=0.25)
         return LearnerConfig(policy, cost, "default", policy_config, cost_config, replay_config, bc_config=None)
-    policy_config = TRPOConfig() if policy == "trpo" else MDPOOnConfig()
+    networks: dict[str, Any] = {"hidden": (256, 256), "activation": "relu", "by_evidence": True}
+    policy_config = TRPOConfig(**networks) if policy == "trpo" else MDPOOnConfig(**networks)
     # a batch of fresh steps at a time: the costs move with it
     cost_config = replace(cost_config, update_every=2_000, data="window", window=6_000)
     return LearnerConfig(
-        policy, cost, "default", policy_config, cost_config, None, bc_config=replace(cloning, log_std=-1.0)
+        policy, cost, "default", policy_config, cost_config, None, bc_config=replace(cloning, log_std=-2.0)
     )
