@@ -441,15 +441,16 @@ def player(shapes: Shapes = CONTINUOUS, config: Any = PAPER, replay: ReplayConfi
     return OffPolicy(shapes, config, replay, options.pop("memory", None) or filled(shapes), seed=0, **options)
 
 
-def test_every_batch_holds_the_experts_share_exactly() -> None:
+@pytest.mark.parametrize("fraction, count", [(0.25, 4), (0.7, 11)])
+def test_every_batch_holds_the_experts_share_exactly(fraction: float, count: int) -> None:
     """The expert's transitions cost 1 here and the learner's 0: the mean cost of a batch counts them."""
     memory = filled(CONTINUOUS)
     memory.rows[:, 5] = 0.0
     expert = filled(CONTINUOUS).rows[:7].copy()
     expert[:, 5] = 1.0
-    learner = player(replay=replace(SMALL, expert_fraction=0.7), memory=memory, expert_rows=expert)
+    learner = player(replay=replace(SMALL, expert_fraction=fraction), memory=memory, expert_rows=expert)
     for _ in range(3):
-        assert float(learner.improve(None)["policy_cost"]) == pytest.approx(round(0.7 * 16) / 16)
+        assert float(learner.improve(None)["policy_cost"]) == pytest.approx(count / 16)
 
 
 def test_an_expert_share_without_expert_transitions_is_said_and_left_out() -> None:
@@ -501,8 +502,8 @@ def test_a_block_works_ahead_of_the_acting_policy() -> None:
     assert not games.leaves_equal(learner.actor.layers, first)
 
 
-@CONFIGS
-def test_snapshots_are_exact_and_going_on_from_them_too(config: MDPOConfig) -> None:
+@pytest.mark.parametrize("config", [PAPER, SOFT, SAC], ids=["paper", "soft", "sac"])
+def test_snapshots_are_exact_and_going_on_from_them_too(config: Any) -> None:
     memory = filled(CONTINUOUS)
     learner = player(config=config, memory=memory)
     learner.improve(None)
@@ -591,6 +592,22 @@ def test_a_block_equals_single_updates() -> None:
         one_by_one, _ = update(CONTINUOUS, PAPER)(one_by_one, batch, NOTHING, NOTHING)
     for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(one_by_one), strict=True):
         np.testing.assert_allclose(a, b, atol=2e-5)
+
+
+def test_costs_are_computed_when_sampled() -> None:
+    """What is recorded in the memory does not enter; the newest cost parameters do."""
+
+    def relabel(scale: Any, batch: Batch) -> tuple[Any, Any]:
+        return scale * batch.observation[..., 0], 2.0 * scale
+
+    first, second = filled(CONTINUOUS), filled(CONTINUOUS)
+    second.rows[:, 5] = 1e6
+    learner, other = (player(memory=memory, relabel=relabel) for memory in (first, second))
+    for scale in (1.0, 3.0):
+        metrics, others = learner.improve(jnp.float32(scale)), other.improve(jnp.float32(scale))
+        assert float(metrics["absorbing_cost"]) == 2.0 * scale
+        assert float(metrics["policy_cost"]) == float(others["policy_cost"])
+    assert games.leaves_equal(learner.state, other.state)
 
 
 @pytest.mark.parametrize(

@@ -53,16 +53,19 @@ def label(folder: RunFolder) -> tuple[str, str, int, str]:
     return config["env"], policy, config["trajectories"], setting(config)
 
 
-def measured(folder: RunFolder, step: int) -> dict[str, float]:
-    """What one run shows at a step."""
-    records, about = folder.records(), folder.metadata
+def measured(records: list[dict[str, Any]], about: dict[str, Any], step: int) -> dict[str, float]:
+    """What one run's records show at a step."""
     low, high = about["random_return"], about["expert_return"]
-    evaluations = [r["evaluation_return"] for r in records if r["step"] >= step and r.get("evaluation_return")]
+
+    def normalised(value: float) -> float:
+        return (value - low) / (high - low)
+
+    later = [r["evaluation_return"] for r in records if r["step"] >= step and r.get("evaluation_return") is not None]
     return {
-        "evaluation": (around(records, "evaluation_return", step) - low) / (high - low),
-        "behaviour": (around(records, "return", step) - low) / (high - low),
+        "evaluation": normalised(around(records, "evaluation_return", step)),
+        "behaviour": normalised(around(records, "return", step)),
         "evaluation_length": around(records, "evaluation_length", step),
-        "kept": float(np.mean([(value - low) / (high - low) >= GOAL for value in evaluations] or [math.nan])),
+        "kept": float(np.mean([normalised(value) >= GOAL for value in later] or [math.nan])),
     }
 
 
@@ -72,8 +75,11 @@ def rows(folders: list[RunFolder]) -> list[dict[str, Any]]:
         groups[label(folder)].append(folder)
     found = []
     for (env, algorithm, demonstrations, particular), members in groups.items():
+        runs = [(folder.records(), folder.metadata) for folder in members]
         for step in (0,) if algorithm == "BC" else STEPS:
-            reached = [measured(f, step) for f in members if f.records() and f.records()[-1]["step"] >= step]
+            reached = [
+                measured(records, about, step) for records, about in runs if records and records[-1]["step"] >= step
+            ]
             if not reached:
                 continue
             row: dict[str, Any] = {"env": env, "algorithm": algorithm, "demonstrations": demonstrations}
@@ -83,7 +89,7 @@ def rows(folders: list[RunFolder]) -> list[dict[str, Any]]:
                 row[column] = f"{np.mean(values):.{digits}f}" if values else ""
                 if column in ("evaluation", "behaviour"):
                     spread = mean_interval(values) if len(values) > 1 else None
-                    row[f"{column}_half_width"] = "" if spread is None else f"{spread.high - spread.mean:.3f}"
+                    row[f"{column}_half_width"] = "" if spread is None else f"{spread.half_width:.3f}"
                     row[f"{column}_least"] = f"{min(values):.3f}" if values else ""
             found.append(row)
     return found

@@ -5,6 +5,7 @@ Actions are *encoded* throughout: continuous actions scaled to [-1, 1], discrete
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -83,21 +84,20 @@ def init_critic(
     return init_mlp(key, (observation_size, *hidden, action_size))
 
 
-def critic_input(kind: ActionKind, observation: jax.Array, action: jax.Array) -> jax.Array:
-    """Return what a critic takes in: the pair (continuous) or the observation alone (discrete)."""
-    return jnp.concatenate([observation, action], axis=-1) if kind == "continuous" else observation
-
-
-def read_critic(kind: ActionKind, output: jax.Array, action: jax.Array) -> jax.Array:
-    """Q(s, a) [B] from a critic's output; a discrete action may also be a distribution, giving the mean over it."""
-    return output[..., 0] if kind == "continuous" else jnp.sum(output * action, axis=-1)
-
-
 def critic_value(
     params: MLP, kind: ActionKind, observation: jax.Array, action: jax.Array, *, layer_norm: bool = False
 ) -> jax.Array:
-    """Q(s, a) [B] of encoded actions [B, A]."""
-    return read_critic(kind, mlp(params, critic_input(kind, observation, action), layer_norm=layer_norm), action)
+    """Q(s, a) [B] of encoded actions [B, A]; a discrete action may also be a distribution, giving the mean over it."""
+    return worst_value((params,), kind, observation, action, layer_norm=layer_norm)
+
+
+def worst_value(
+    critics: Sequence[MLP], kind: ActionKind, observation: jax.Array, action: jax.Array, *, layer_norm: bool = False
+) -> jax.Array:
+    """Return the largest of the critics' costs-to-go [B]; of a distribution, the mean of each action's largest."""
+    taken_in = jnp.concatenate([observation, action], axis=-1) if kind == "continuous" else observation
+    output = reduce(jnp.maximum, [mlp(critic, taken_in, layer_norm=layer_norm) for critic in critics])
+    return output[..., 0] if kind == "continuous" else jnp.sum(output * action, axis=-1)
 
 
 class Gaussian(NamedTuple):

@@ -154,21 +154,15 @@ def soft_value(
 
     Continuous: one reparameterised draw stands for the expectation. Discrete: the expectation is exact.
     """
-    first, second = critics
     if kind == "continuous":
         action, _, log_prob = nets.sample_squashed(nets.gaussian(actor, observation), key)
-        pair = jnp.concatenate([observation, action], axis=-1)
-        worst = jnp.maximum(
-            nets.mlp(first, pair, layer_norm=layer_norm)[..., 0], nets.mlp(second, pair, layer_norm=layer_norm)[..., 0]
-        )
-        return worst + temperature * log_prob, -log_prob
-    log_probs = nets.log_policy(actor, observation)
-    worst = jnp.maximum(
-        nets.mlp(first, observation, layer_norm=layer_norm), nets.mlp(second, observation, layer_norm=layer_norm)
-    )
-    probs = jnp.exp(log_probs)
-    entropy = -jnp.sum(probs * log_probs, axis=-1)
-    return jnp.sum(probs * worst, axis=-1) - temperature * entropy, entropy
+        entropy = -log_prob
+    else:
+        log_probs = nets.log_policy(actor, observation)
+        action = jnp.exp(log_probs)
+        entropy = -jnp.sum(action * log_probs, axis=-1)
+    worst = nets.worst_value(critics, kind, observation, action, layer_norm=layer_norm)
+    return worst - temperature * entropy, entropy
 
 
 def sac_update(
@@ -406,11 +400,10 @@ def mdpo_update(
 
     def actor_loss(actor: MLP) -> tuple[jax.Array, tuple[PolicyTerms, jax.Array]]:
         terms = policy_terms(actor, old_actor, state.anchor, batch.observation, batch.action, actor_key, kind=kind)
-        pair = nets.critic_input(kind, batch.observation, terms.action)
-        outputs = [nets.mlp(critic, pair, layer_norm=layer_norm) for critic in networks.critics]
-        worst = followed = nets.read_critic(kind, jnp.maximum(*outputs), terms.action)
+        chosen = (kind, batch.observation, terms.action)
+        worst = followed = nets.worst_value(networks.critics, *chosen, layer_norm=layer_norm)
         if old_critic is not None:
-            followed = nets.read_critic(kind, nets.mlp(old_critic, pair, layer_norm=layer_norm), terms.action)
+            followed = nets.critic_value(old_critic, *chosen, layer_norm=layer_norm)
         loss = jnp.mean(config.kl_weight * terms.divergence - entropy_weight * terms.entropy + followed)
         if state.anchor is not None:
             moved = jnp.maximum(state.updates - config.evaluation_updates, 0)

@@ -2,7 +2,8 @@
 
 import os
 import shutil
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ class Storage:
 
     def holds(self, name: str) -> bool:
         """Whether a run of this name was ever pushed."""
-        return bool(self._fs.exists(f"{self._root}/{name}/status.json"))
+        with self._naming(name):
+            return bool(self._fs.exists(f"{self._root}/{name}/status.json"))
 
     def push(self, folder: Path, name: str) -> None:
         """Carry a run folder's files to the storage.
@@ -72,25 +74,19 @@ class Storage:
                     self._fs.get_file(path, str(temporary))
                 self._pulled[target] = version
 
-    def _naming(self, name: str) -> "_Naming":
-        return _Naming(f"the storage '{self.url}' failed with the run {name}")
+    @contextmanager
+    def _naming(self, name: str) -> Iterator[None]:
+        """Turn what a file system raises into an error that says where."""
+        try:
+            yield
+        except OSError as error:
+            raise InputError(
+                f"the storage '{self.url}' failed with the run {name} ({error.strerror or error}): check the address "
+                "and the rights"
+            ) from error
 
 
 def _order(path: Any) -> int:
     """Give the place of a file among the others when they are carried."""
     name = str(path).rsplit("/", 1)[-1]
     return -1 if name in _FIRST else 1 + _LAST.index(name) if name in _LAST else 0
-
-
-class _Naming:
-    """Turns what a file system raises into an error that says where."""
-
-    def __init__(self, what: str) -> None:
-        self.what = what
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: Any, error: BaseException | None, __: Any) -> None:
-        if isinstance(error, OSError):
-            raise InputError(f"{self.what} ({error.strerror or error}): check the address and the rights") from error
