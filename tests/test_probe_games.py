@@ -61,22 +61,23 @@ class Beacon(gym.Env):
         return np.zeros(1, np.float32), 1.0, action == 1, False, {}
 
 
+@pytest.mark.parametrize("cost", ["linear", "neural"])
 @pytest.mark.parametrize("absorbing", ["coordinate", "none"])
-def test_dying_early_is_tempting_unless_the_absorbing_state_has_its_price(absorbing: str) -> None:
+def test_dying_early_is_tempting_unless_the_absorbing_state_has_its_price(cost: str, absorbing: str) -> None:
     """The bias of termination: when nothing is paid after the end, a learner whose life costs something ends it."""
     stay = Trajectory(np.ones((21, 1), np.float32), np.zeros(20, np.int64), truncated=True)
+    network = {"cost.hidden": [16], "cost.update_every": 20}
     learner = OAL(
         Beacon,
         Demos((stay,)),
-        cost="linear",
+        cost=cost,
         horizon=20,
         settings={
             **QUICK,
             "policy.gamma": 0.9,
             "replay.expert_fraction": 0.0,
             "cost.absorbing": absorbing,
-            "cost.update_every": 20,
-            "cost.window": 200,
+            **({"cost.update_every": 20, "cost.window": 200} if cost == "linear" else network),
         },
     )
     learner.learn(2_000)

@@ -52,16 +52,20 @@ def quiet(params: MLP) -> MLP:
 
 def mlp(params: MLP, x: jax.Array, *, layer_norm: bool = False, activation: Activation = "relu") -> jax.Array:
     """Apply affine maps with an activation between them; `layer_norm` standardises each hidden layer before it."""
+    activate = jax.nn.relu if activation == "relu" else jnp.tanh
     for layer in params[:-1]:
-        x = _nonlinear(x @ layer.weight + layer.bias, layer_norm, activation)
-    return x @ params[-1].weight + params[-1].bias
+        x = activate(_standardised(layer, x) if layer_norm else _affine(layer, x))
+    return _affine(params[-1], x)
 
 
-def _nonlinear(x: jax.Array, layer_norm: bool, activation: Activation) -> jax.Array:
-    if layer_norm:
-        centred = x - _row_mean(x)
-        x = centred * jax.lax.rsqrt(_row_mean(centred**2) + 1e-5)
-    return jax.nn.relu(x) if activation == "relu" else jnp.tanh(x)
+def _affine(layer: Layer, x: jax.Array) -> jax.Array:
+    return x @ layer.weight + layer.bias
+
+
+def _standardised(layer: Layer, x: jax.Array) -> jax.Array:
+    """Apply an affine map and layer norm. Weights are centred, not outputs: it is the same, and there are fewer."""
+    centred = _affine(Layer(layer.weight - _row_mean(layer.weight), layer.bias - jnp.mean(layer.bias)), x)
+    return centred * jax.lax.rsqrt(_row_mean(centred**2) + 1e-5)
 
 
 def _row_mean(x: jax.Array) -> jax.Array:
@@ -122,7 +126,9 @@ def gaussian_divergence(first: Gaussian, second: Gaussian) -> jax.Array:
 
 def squash_log_det(pre_tanh: jax.Array) -> jax.Array:
     """log d tanh(u)/du = log(1 - tanh(u)²) = 2 (log 2 - u - softplus(-2u)), stable for large |u|."""
-    return 2.0 * (math.log(2.0) - pre_tanh - jax.nn.softplus(-2.0 * pre_tanh))
+    # softplus(-2u) without log1p, which XLA does not vectorise; log(1 + y) is as exact to 1e-7
+    softplus = jnp.maximum(-2.0 * pre_tanh, 0.0) + jnp.log(1.0 + jnp.exp(-2.0 * jnp.abs(pre_tanh)))
+    return 2.0 * (math.log(2.0) - pre_tanh - softplus)
 
 
 def gaussian_log_prob(distribution: Gaussian, pre_tanh: jax.Array) -> jax.Array:
