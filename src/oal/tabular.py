@@ -479,6 +479,11 @@ class TabularOAL:
         """How many (h, s) the learner keeps: what was visited by it or by the experts."""
         return int(self._slots.counts.sum())
 
+    @property
+    def successors(self) -> int:
+        """How many different transitions (h, s, a, s') its model knows."""
+        return int(self._slots.edge_count.sum())
+
     def predict(
         self, state: int, step: int, *, deterministic: bool = False, rng: np.random.Generator | None = None
     ) -> tuple[int, None]:
