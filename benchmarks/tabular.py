@@ -192,9 +192,10 @@ def growing_states(
     ]
 
 
-# Algorithm 2 reads or writes so many 8-byte numbers of each entry (h, s, a) in an episode: the forward pass the policy,
-# d_hat, its sum (twice), 1/n and where the successors stand (two); the backward pass cost, logits and policy (twice each),
-# Q, 1/n, 1/sqrt(n), d_hat, the experts' d_hat and the successors' place again. Both read each successor: place and count.
+# Algorithm 2 reads or writes so many 8-byte numbers of each entry (h, s, a) in an episode. Forwards: the policy, d_hat,
+# its sum (twice), 1/n and where the successors stand (two). Backwards: cost, logits and policy (twice each), Q, 1/n,
+# 1/sqrt(n), d_hat, the experts' d_hat and the successors' place again. Both ways it reads each successor's place and
+# count.
 BYTES_PER_ENTRY = 8 * (7 + 13)
 BYTES_PER_SUCCESSOR = 2 * 16
 

@@ -72,15 +72,17 @@ FROM_SCRATCH = 25_000
 
 
 @pytest.mark.slow
-@COSTS
-@pytest.mark.parametrize("env_id", TASKS)
+@pytest.mark.parametrize(("env_id", "cost"), [*((env_id, "neural") for env_id in TASKS), ("Pendulum-v1", "linear")])
 def test_the_game_alone_imitates(env_id: str, cost: str) -> None:
-    """Without cloning, all that the policy learns it learns from the costs that the other player sets."""
+    """Without cloning, all that the policy learns it learns from the costs that the other player sets.
+
+    Linear costs are left to Pendulum: on the others, random and expert behaviour have nearly the same mean features.
+    """
     found = scores(env_id, FROM_SCRATCH, cost=cost, settings={"bc.epochs": 0, **SMALL})
     assert not refuted(found, 0.95), found
 
 
-CONTROL = {"mdpo": 30_000, "sac": 30_000, "mdpo-on": 100_000, "trpo": 100_000}
+CONTROL = {"mdpo": 60_000, "sac": 30_000, "mdpo-on": 100_000, "trpo": 100_000}
 
 
 @pytest.mark.slow

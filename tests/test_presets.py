@@ -179,6 +179,10 @@ def test_a_policy_player_alone_knows_nothing_of_the_expert() -> None:
     alone = preset("mdpo", "neural", settings={"debug_true_cost": True})
     assert alone.policy_config == preset("mdpo", "neural", settings={"bc.epochs": 0}).policy_config
     assert (field(alone, "policy.evaluation_updates"), field(alone, "policy.anchor_weight")) == (0, 0.0)
+    for cost in ("neural", "gail"):
+        scratch = preset("mdpo", cost, settings={"bc.epochs": 0})
+        assert (field(scratch, "policy.kl_weight"), field(scratch, "cost.lipschitz")) == (0.04, 1.0)
+        assert preset("mdpo", cost, "paper", settings={"bc.epochs": 0}) == preset("mdpo", cost, "paper")
     kept = preset("mdpo", "neural", settings={"bc.epochs": 0, "policy.anchor_weight": 0.5})
     assert field(kept, "policy.anchor_weight") == 0.5, "what the user says stands"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from oal import config as configs
 from oal.bc import PAPER_BC, BCConfig
-from oal.costs import COSTS, AnyCostConfig, GAILConfig, LinearConfig, NeuralConfig
+from oal.costs import COSTS, AnyCostConfig, GAILConfig, LinearConfig, NetworkConfig, NeuralConfig
 from oal.errors import InputError, at_least, choice
 from oal.offpolicy import MDPOConfig, ReplayConfig, SACConfig
 from oal.onpolicy import PAPER_MDPO_ON, PAPER_TRPO, MDPOOnConfig, TRPOConfig
@@ -86,12 +86,17 @@ def preset(
 
 
 def _from_scratch(config: LearnerConfig) -> LearnerConfig:
-    """Without a cloned policy there is none to evaluate first, none to stay near, and a longer way to go."""
-    policy, replay = config.policy_config, config.replay_config
-    if not isinstance(policy, MDPOConfig) or replay is None:
+    """Without a cloned policy there is none to evaluate first, none to stay near, and a longer way to go.
+
+    Larger steps of the policy and steeper costs then learn several times faster.
+    """
+    policy, cost, replay = config.policy_config, config.cost_config, config.replay_config
+    if not isinstance(policy, MDPOConfig) or replay is None or config.preset == "paper":
         return config
-    policy = replace(policy, evaluation_updates=0, anchor_weight=0.0)
-    return replace(config, policy_config=policy, replay_config=replace(replay, updates_per_step=1.0))
+    if isinstance(cost, NetworkConfig):
+        cost = replace(cost, lipschitz=1.0)
+    policy = replace(policy, evaluation_updates=0, anchor_weight=0.0, kl_weight=0.04)
+    return replace(config, policy_config=policy, cost_config=cost, replay_config=replace(replay, updates_per_step=1.0))
 
 
 def with_settings(config: LearnerConfig, settings: Mapping[str, Any]) -> LearnerConfig:
