@@ -17,6 +17,18 @@ def test_mlp_equals_a_loop_over_units() -> None:
     np.testing.assert_allclose(nets.mlp(params, jnp.array(x, jnp.float32)), out, rtol=1e-5)
 
 
+def test_layer_norm_standardises_each_samples_hidden_units() -> None:
+    params = nets.init_mlp(jax.random.key(0), (3, 16, 2))
+    x = np.array(jax.random.normal(jax.random.key(1), (4, 3)), np.float64)
+    first, last = (nets.Layer(*(np.array(leaf, np.float64) for leaf in layer)) for layer in params)
+    out = []
+    for row in x:
+        hidden = row @ first.weight + first.bias
+        hidden = (hidden - hidden.mean()) / np.sqrt(hidden.var() + 1e-5)
+        out.append(np.maximum(hidden, 0.0) @ last.weight + last.bias)
+    np.testing.assert_allclose(nets.mlp(params, jnp.array(x, jnp.float32), layer_norm=True), out, rtol=1e-4, atol=1e-5)
+
+
 def test_layer_norm_makes_hidden_units_independent_of_the_scale_of_the_weights() -> None:
     params = nets.init_mlp(jax.random.key(0), (3, 64, 1))
     scaled = (nets.Layer(params[0].weight * 50.0, params[0].bias * 50.0), params[1])

@@ -183,6 +183,15 @@ def test_large_sparse_mdp_equals_the_same_mdp_small():
     np.testing.assert_allclose(np.sort(curves[0][0]), np.sort(curves[1][0]), rtol=0.2)
 
 
+def test_successors_counts_the_different_transitions_that_were_seen(rng):
+    problem, demos = random_problem(rng, stationary=False)
+    learner = TabularOAL(problem, demos, preset="paper", keep_trajectories=True).learn(5)
+    seen = set()
+    for states, actions in zip(learner.trajectories.states, learner.trajectories.actions, strict=True):
+        seen |= {(h, states[h], actions[h], states[h + 1]) for h in range(len(states) - 1)}
+    assert learner.successors == len(seen)
+
+
 def test_unvisited_states_are_uniform_and_have_the_default_cost(rng):
     problem, demos = random_problem(rng, stationary=False)
     learner = TabularOAL(problem, demos, initial_cost=0.25).learn(3)
