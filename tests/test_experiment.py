@@ -87,6 +87,11 @@ def test_tables_of_runs_are_combined_with_the_grid(tmp_path):
     assert alone.out == tmp_path / "else"
 
 
+def test_a_run_of_its_own_may_say_otherwise_than_all(tmp_path):
+    runs = Sweep.parse({"sweep": TINY, "runs": [{"seed": 5}, {"seed": 6, "total_steps": 700}]}, name="s").runs()
+    assert [(run.config.seed, run.config.total_steps) for run in runs] == [(5, 600), (6, 700)]
+
+
 def test_dotted_settings_need_no_quotes_and_zero_trajectories_are_all(tmp_path):
     path = tmp_path / "s.toml"
     path.write_text(

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from oal import figures, mdp
-from oal.stats import mean_interval
 
 TINY = {
     "exploration": {
@@ -58,21 +57,3 @@ def test_bc_column_is_the_regret_of_cloning(tmp_path):
 
     by_hand = np.maximum(mdp.occupancy(problem, behavioural_cloning(one, problem.shape)) - expert, 0).sum()
     assert 0 < rows[1, "BC"] <= by_hand * 1.5
-
-
-def test_claims_are_decided_by_the_interval_of_paired_differences():
-    rng = np.random.default_rng(0)
-    common = rng.normal(size=50) * 10
-    lower, higher = common - 0.5 + 0.1 * rng.normal(size=50), common
-    assert figures.decide("", "", lower, higher).verdict == "holds"
-    assert figures.decide("", "", higher, lower).verdict == "fails"
-    assert figures.decide("", "", rng.normal(size=50), rng.normal(size=50)).verdict == "undecided"
-    assert figures.decide_equal("", "", common, common + 1e-6, margin=8.0).verdict == "holds"
-    assert figures.decide_equal("", "", common, common + 100, margin=8.0).verdict == "fails"
-
-
-def test_mean_interval_covers_at_its_level():
-    rng = np.random.default_rng(1)
-    covered = [abs((m := mean_interval(rng.normal(size=5))).mean) <= m.half_width for _ in range(2000)]
-    assert 0.93 < np.mean(covered) < 0.97
-    assert np.isnan(mean_interval([1.0]).half_width)

@@ -32,7 +32,8 @@ ARROWS = {
     "plots": GROUND | {"stats"},
     "checkpoint": GROUND,
     "runs": {"errors", "files"},
-    "studies": {"demos", "errors", "executors", "experiment", "report"},
+    "claims": {"stats"},
+    "studies": {"claims", "demos", "errors", "executors", "experiment", "files", "report", "stats"},
     "report": GROUND | {"plots", "runs"},
     "snapshots": {"errors"},
     "equations_doc": GROUND | {"equations"},
@@ -77,7 +78,7 @@ ARROWS = {
     "executors": {"errors", "runs", "storage", "worker"},
     "experiment": GROUND | {"config", "envs", "executors", "presets", "runs", "training", "worker"},
 }
-REPORTING = {"stats", "plots", "report"}
+REPORTING = {"claims", "stats", "plots", "report"}
 LEARNERS = {
     *("tabular", "prior", "offpolicy", "onpolicy", "bc", "costs", "learned", "learner", "training", "expert"),
     *("experiment", "figures", "studies"),

@@ -61,9 +61,14 @@ def test_missing_demonstrations_and_unknown_names_are_said(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_from_nothing_to_a_report(tmp_path: Path) -> None:
     sweep = studies.plan("gail-vs-oal", scale="smoke", out=tmp_path)
-    assert studies.draw(sweep, tmp_path, executor=Processes(2), show=False).complete
+    outcome, decided = studies.draw(sweep, tmp_path, executor=Processes(2), show=False)
+    assert outcome.complete
+    assert {claim.claim for claim in decided} == {
+        *("OAL is at least as good as GAIL", "linear costs are nearly as good as neural ones"),
+    }, "one policy player alone decides nothing about two"
+    assert (tmp_path / "claims.csv").read_text().count("\n") == len(decided) + 1
     page = (tmp_path / "report.html").read_text()
     assert all(word in page for word in ("Hopper-v5", "HalfCheetah-v5", "gail", "neural", "linear"))
     assert (tmp_path / "report.csv").exists()
-    again = studies.draw(sweep, tmp_path, executor=Processes(2), show=False)
+    again, _ = studies.draw(sweep, tmp_path, executor=Processes(2), show=False)
     assert len(again.of("kept")) == 12, "nothing runs twice"

@@ -8,7 +8,6 @@ evaluations at or above 0.9 from that step to the end. Runs that differ from the
 """
 
 import argparse
-import csv
 import math
 from collections import defaultdict
 from pathlib import Path
@@ -22,7 +21,7 @@ from oal.provenance import provenance
 from oal.runs import RunFolder, plain
 from oal.stats import mean_interval
 
-STEPS = (25_000, 50_000, 100_000, 150_000)
+STEPS = (25_000, 50_000, 100_000, 150_000, 300_000, 1_000_000)
 GOAL = 0.9
 
 
@@ -103,10 +102,7 @@ def main() -> None:
     options = parser.parse_args()
     folders = [folder for root in options.runs for folder in RunFolder.find(root)]
     table = rows(folders)
-    with files.replacing(options.out / f"{options.name}.csv") as temporary, temporary.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(table[0]))
-        writer.writeheader()
-        writer.writerows(table)
+    files.write_csv(options.out / f"{options.name}.csv", table)
     runs = [
         {"run": f.path.name, "command": f.metadata["command"], "commit": f.metadata["commit"]}
         | {"status": f.status["status"], "step": f.status["step"], "seed": f.config["seed"]}

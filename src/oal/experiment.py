@@ -89,7 +89,8 @@ class Sweep:
     ) -> "Sweep":
         """Make a sweep from tables: every combination of [grid]'s lists, with each of [[runs]] if there are any.
 
-        [sweep] holds what all runs share, and optionally the sweep's name and out, the folder of its runs.
+        [sweep] holds what runs share unless one of [[runs]] says otherwise, and optionally the sweep's name and out,
+        the folder of its runs.
         """
         with _naming(source):
             for table in tables:
@@ -105,10 +106,9 @@ class Sweep:
                 raise InputError("there is nothing to run: add a [grid] with lists, as in  seed = [0, 1, 2]")
             for where, names in (("[sweep]", shared), ("[grid]", grid), *(("[[runs]]", each) for each in variants)):
                 _check_names(where, names)
-            for where, names in (("[grid]", grid), *(("[[runs]]", each) for each in variants)):
-                _check_apart("[sweep]", shared, where, names)
-                if where != "[grid]":
-                    _check_apart("[grid]", grid, where, names)
+            _check_apart("[sweep]", shared, "[grid]", grid)
+            for variant in variants:
+                _check_apart("[grid]", grid, "[[runs]]", variant)
             points = [
                 variant | dict(zip(grid, values, strict=True))
                 for values in itertools.product(*grid.values())

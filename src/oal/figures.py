@@ -6,7 +6,6 @@ theorem's bonus is vacuous at 10,000 episodes (see `docs/results.md`), so the fi
 `exploration` also sweeps that scale. `policy_step_scale` and `cost_step_scale` multiply the theorem's steps.
 """
 
-import csv
 import itertools
 import os
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oal import files, mdp, plots, seeding
+from oal.claims import Claim, decide, decide_equal
 from oal.console import progress
 from oal.costsets import CostSet
 from oal.errors import InputError, at_least
@@ -36,44 +36,6 @@ VARIANTS = {
     "no bonus, expert model": {"bonus_scale": 0.0, "expert_model": True},
     "bonus, expert model": {"expert_model": True},
 }
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A statement of the paper, decided by confidence intervals."""
-
-    claim: str
-    where: str
-    difference: Mean
-    verdict: str
-
-    @property
-    def row(self) -> dict[str, Any]:
-        d = self.difference
-        return {
-            "claim": self.claim,
-            "where": self.where,
-            "difference": round(d.mean, 4),
-            "low": round(d.low, 4),
-            "high": round(d.high, 4),
-            "verdict": self.verdict,
-        }
-
-
-def decide(claim: str, where: str, lower: Array, higher: Array) -> Claim:
-    """Decide "lower < higher" by the interval of their difference over the seeds they share."""
-    d = mean_interval(np.asarray(lower) - np.asarray(higher))
-    verdict = "holds" if d.high < 0 else "fails" if d.low > 0 else "undecided"
-    return Claim(claim, where, d, verdict)
-
-
-def decide_equal(claim: str, where: str, one: Array, other: Array, *, margin: float) -> Claim:
-    """Decide "equal within a margin" by the interval of the difference of two independent samples."""
-    one, other = np.asarray(one), np.asarray(other)
-    a, b = mean_interval(one), mean_interval(other)
-    d = Mean(a.mean - b.mean, float(np.hypot(a.half_width, b.half_width)), min(a.n, b.n))
-    verdict = "holds" if max(abs(d.low), abs(d.high)) <= margin else "fails" if abs(d.mean) > margin else "undecided"
-    return Claim(claim, where, d, verdict)
 
 
 @dataclass
@@ -96,16 +58,9 @@ class Study:
         return mean_interval(self.values[key])
 
     def write(self, claims: Sequence[Claim], config: dict[str, Any]) -> None:
-        write_csv(self.out / f"{self.name}.csv", self.rows)
-        write_csv(self.out / "claims.csv", [claim.row for claim in claims])
+        files.write_csv(self.out / f"{self.name}.csv", self.rows)
+        files.write_csv(self.out / "claims.csv", [claim.row for claim in claims])
         files.write_json(self.out / "config.json", config | provenance())
-
-
-def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    with files.replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as out:
-        writer = csv.DictWriter(out, fieldnames=list(rows[0]) if rows else [])
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def _chain_regrets(
@@ -247,7 +202,7 @@ def exploration(
             right.axhline(sweep.interval((n, 0.0)).mean, ls="--", lw=1, color=line[0].get_color())
         right.set(xscale="log", xlabel="scale of the theorem's bonus", title="dashed: no bonus")
         right.legend()
-    write_csv(out / "scale.csv", sweep.rows)
+    files.write_csv(out / "scale.csv", sweep.rows)
     study.write(
         claims,
         {

@@ -1,9 +1,10 @@
 """Files that are never half written: everything goes to a temporary name beside the target and is renamed."""
 
+import csv
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,14 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, sort_keys=False, allow_nan=False) + "\n")
+
+
+def write_csv(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a table; its columns are those of the first row."""
+    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as out:
+        writer = csv.DictWriter(out, fieldnames=list(rows[0]) if rows else [])
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:

@@ -1,5 +1,6 @@
 """Means with confidence intervals."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,3 +40,27 @@ def mean_interval(values: ArrayLike, level: float = 0.95) -> Mean:
         return Mean(float(x[0]), float("nan"), 1)
     error = float(x.std(ddof=1) / np.sqrt(x.size))
     return Mean(float(x.mean()), float(t.ppf(0.5 + level / 2, x.size - 1)) * error, x.size)
+
+
+def difference_interval(first: Sequence[ArrayLike], second: Sequence[ArrayLike], level: float = 0.95) -> Mean:
+    """Return the mean over tasks of the difference of two independent samples' means, with Welch's interval.
+
+    Both are one sample per task. The width is unknown (NaN) where some sample has a single value.
+    """
+    from scipy.stats import t
+
+    pairs = [tuple(np.asarray(x, dtype=np.float64).ravel() for x in pair) for pair in zip(first, second, strict=True)]
+    if not pairs or any(x.size == 0 for pair in pairs for x in pair):
+        raise InputError("no values to compare: at least one run of each is needed on every task")
+    value = float(np.mean([one.mean() - other.mean() for one, other in pairs]))
+    samples = [x for pair in pairs for x in pair]
+    n = sum(x.size for x in samples)
+    if any(x.size == 1 for x in samples):
+        return Mean(value, float("nan"), n)
+    variances = np.array([x.var(ddof=1) / x.size for x in samples])
+    if not variances.any():
+        return Mean(value, 0.0, n)
+    # Satterthwaite's degrees of freedom of a sum of variances
+    freedom = variances.sum() ** 2 / np.sum(variances**2 / [x.size - 1 for x in samples])
+    error = float(np.sqrt(variances.sum())) / len(pairs)
+    return Mean(value, float(t.ppf(0.5 + level / 2, freedom)) * error, n)

@@ -100,7 +100,7 @@ def _tabular(out: Path, episodes: int, seeds: int) -> None:
     from oal import mdp, seeding
     from oal.console import progress, table
     from oal.costsets import CostSet
-    from oal.figures import write_csv
+    from oal.files import write_csv
     from oal.stats import mean_interval
     from oal.tabular import TabularOAL, behavioural_cloning, learn_seeds
 

@@ -2,8 +2,14 @@
 
 import inspect
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from oal.claims import Claim
 
 DEEP = ("gail-vs-oal", "lipschitz", "trajectories", "pretraining")
 
@@ -24,9 +30,10 @@ def figure(
     scale: str = typer.Option("small", help="Of a deep figure: smoke (minutes), small (hours), paper (3M steps)."),
     policy: str | None = typer.Option(None, help="Of a deep figure: another policy player, e.g. trpo."),
     demonstrations: Path | None = typer.Option(None, help="Of a deep figure: a folder with ENV.npz files."),
+    against: list[Path] = typer.Option([], help="Of a deep figure: other runs that its claims may compare with."),
     ray: str | None = typer.Option(None, help="Of a deep figure: run on a Ray cluster, auto or HOST:PORT."),
 ) -> None:
-    """Draw a figure of the paper; a tabular one decides the paper's claims by confidence intervals.
+    """Draw a figure of the paper and decide what the paper says of it by confidence intervals.
 
     Tabular, at the paper's scale unless --quick:
 
@@ -40,7 +47,7 @@ def figure(
 
     Deep, as a sweep that can be stopped and started again, ending in a report:
 
-    gail-vs-oal: linear and neural costs against GAIL; with --policy trpo, on-policy.
+    gail-vs-oal: linear and neural costs against GAIL; with --policy trpo, on-policy (--against the other's runs).
 
     lipschitz: the coefficient of the Lipschitz penalty (HalfCheetah).
 
@@ -49,11 +56,10 @@ def figure(
     pretraining: with and without behavioural cloning first (TRPO, HalfCheetah).
     """
     if name in DEEP:
-        _deep(name, out or Path("figures") / name, scale, policy, demonstrations, threads, ray)
+        _deep(name, out or Path("figures") / name, scale, policy, demonstrations, threads, against, ray)
         return
     from oal import figures
     from oal.cli.tabular import given
-    from oal.console import table
     from oal.errors import InputError, choice
 
     choice("figure", name, (*figures.FIGURES, *DEEP))
@@ -74,15 +80,19 @@ def figure(
             raise InputError(f"the figure {name} has no option --{flag}: leave it out")
     folder = out or Path("figures") / name
     claims = draw(folder, threads=threads, **options)
-    table(
-        f"{name}: the paper's claims (a negative difference speaks for the claim)",
-        ["claim", "where", "difference", "95 % interval", "verdict"],
-        [
-            [c.claim, c.where, c.difference.mean, f"{c.difference.low:.3f} to {c.difference.high:.3f}", c.verdict]
-            for c in claims
-        ],
-    )
+    _show(claims, f"{name}: the paper's claims (a negative difference speaks for the claim)")
     typer.echo(f"Data, pictures and configuration: {folder}")
+
+
+def _show(claims: "Sequence[Claim]", title: str) -> None:
+    from oal.console import table
+
+    columns = ["claim", "where", "difference", "95 % interval", "verdict"]
+    rows = [
+        [c.claim, c.where, c.difference.mean, f"{c.difference.low:.3f} to {c.difference.high:.3f}", c.verdict]
+        for c in claims
+    ]
+    table(title, columns, rows)
 
 
 def _deep(
@@ -92,6 +102,7 @@ def _deep(
     policy: str | None,
     demonstrations: Path | None,
     processes: int | None,
+    against: "Sequence[Path]",
     ray: str | None,
 ) -> None:
     from oal import runtime
@@ -103,7 +114,9 @@ def _deep(
 
     sweep = studies.plan(name, scale=scale, policy=policy, out=out, demonstrations=demonstrations)
     typer.echo(f"{name}, {scale}: {len(sweep.runs())} runs in {sweep.out}; stop and start again at will.")
-    summary = studies.draw(sweep, out, executor=Processes(processes) if ray is None else RayCluster(ray))
+    executor = Processes(processes) if ray is None else RayCluster(ray)
+    summary, claims = studies.draw(sweep, out, against=against, executor=executor)
+    _show(claims, f"{name}: the paper's claims (a positive difference favours the first)")
     typer.echo(f"{summary}\nReport: {out / 'report.html'}")
     if not summary.complete:
         raise typer.Exit(1)

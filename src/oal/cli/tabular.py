@@ -199,7 +199,7 @@ def _write(
     import numpy as np
 
     from oal import files, plots, regret
-    from oal.figures import write_csv
+    from oal.files import write_csv
     from oal.provenance import provenance
 
     write_csv(out / "runs.csv", results)

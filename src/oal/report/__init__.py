@@ -10,7 +10,9 @@ from oal.provenance import provenance
 from oal.report import summary
 from oal.report.groups import group
 from oal.report.page import Report, render
-from oal.report.results import read
+from oal.report.results import Run, read
+
+__all__ = ["Run", "read", "write"]
 
 
 def write(

@@ -4,7 +4,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -71,6 +71,13 @@ class Run:
         if not self.can_be_normalised:
             return np.full_like(values, np.nan)
         return statistics.normalised(values, random=self.random_return, expert=self.expert_return)
+
+    def until(self, step: float) -> "Run":
+        """Return the run as it was at a step."""
+        kept = self.steps <= step
+        return replace(
+            self, steps=self.steps[kept], returns={kind: values[kept] for kind, values in self.returns.items()}
+        )
 
     def has(self, kind: Kind) -> bool:
         return bool(np.isfinite(self.returns[kind]).any())
