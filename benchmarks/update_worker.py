@@ -1,4 +1,4 @@
-"""Time one update of SAC and of MDPO as shares of the f32 matmul ceiling; print one line of JSON.
+"""Time one update of SAC, of MDPO and of the paper's MDPO as shares of the f32 matmul ceiling; print a line of JSON.
 
 Run by benchmarks/deep.py, once for each number of threads: the ceiling and the updates share a process and its threads.
 """
@@ -11,8 +11,8 @@ from typing import Any
 
 from common import memory_megabytes
 
-OBSERVATION_SIZE, ACTION_SIZE = 17, 6
-"""HalfCheetah's."""
+SIZES = (17, 6)
+"""Of HalfCheetah's observations and actions."""
 SEEDS = 4
 
 
@@ -78,36 +78,39 @@ def main() -> None:
     from oal.offpolicy import MDPOConfig, SACConfig, Shapes, compile_mdpo, compile_sac, init_mdpo, init_sac
     from oal.presets import preset
 
-    shapes = Shapes("continuous", OBSERVATION_SIZE, ACTION_SIZE)
+    shapes = Shapes("continuous", *SIZES)
     rng = np.random.default_rng(0)
-    width = 2 * OBSERVATION_SIZE + ACTION_SIZE + 2
-    learner = preset("mdpo", "neural", settings={"policy.hidden": (256, 256), "policy.batch_size": 256})
-    sac, mdpo, cost = SACConfig(), learner.policy_config, learner.cost_config
-    replay = learner.replay_config
-    assert isinstance(mdpo, MDPOConfig)
-    assert replay is not None
-    assert isinstance(cost, NetworkConfig)
-    player = CostPlayer(learner.cost_config, OBSERVATION_SIZE, ACTION_SIZE)
-    sizes = (OBSERVATION_SIZE, ACTION_SIZE)
-    observation, action = (rng.normal(size=(1000, size)).astype(np.float32) for size in sizes)
+    width = 2 * SIZES[0] + SIZES[1] + 2
+    observation, action = (rng.normal(size=(1000, size)).astype(np.float32) for size in SIZES)
     pairs = Pairs(observation, action, np.ones(1000, np.float32))
-    games = {
-        "SAC": (
-            init_sac(0, shapes, sac),
-            compile_sac(shapes, sac),
-            None,
-            flops.sac(*sizes, sac.hidden, sac.batch_size),
-        ),
-        "MDPO": (
-            init_mdpo(0, shapes, mdpo),
-            compile_mdpo(shapes, mdpo, relabel=player, expert_rows=round(replay.expert_fraction * mdpo.batch_size)),
+
+    def mdpo_game(name: str) -> tuple[Any, ...]:
+        """Return how a preset's player starts, its block, its costs and its work."""
+        learner = preset("mdpo", "neural", name, settings={"policy.hidden": (256, 256), "policy.batch_size": 256})
+        config, cost, replay = learner.policy_config, learner.cost_config, learner.replay_config
+        assert isinstance(config, MDPOConfig)
+        assert isinstance(cost, NetworkConfig)
+        assert replay is not None
+        player = CostPlayer(cost, *SIZES)
+        expert_rows = round(replay.expert_fraction * config.batch_size)
+        anchored = config.anchor_weight > 0.0
+        return (
+            lambda seed: init_mdpo(seed, shapes, config),
+            compile_mdpo(shapes, config, relabel=player, expert_rows=expert_rows),
             player.init(0, pairs).view,
-            flops.mdpo(*sizes, mdpo.hidden, mdpo.batch_size, cost.hidden, anchored=mdpo.anchor_weight > 0.0),
-        ),
+            flops.mdpo(*SIZES, config.hidden, config.batch_size, cost.hidden, anchored=anchored),
+        )
+
+    sac = SACConfig()
+    work_of_sac = flops.sac(*SIZES, sac.hidden, sac.batch_size)
+    games = {
+        "SAC": (lambda seed: init_sac(seed, shapes, sac), compile_sac(shapes, sac), None, work_of_sac),
+        "MDPO": mdpo_game("default"),
+        "MDPO with the paper's settings": mdpo_game("paper"),
     }
     rows = rng.normal(size=(options.updates, 256, width)).astype(np.float32)
     states = {
-        name: jax.block_until_ready(block(state, rows, view))[0] for name, (state, block, view, _) in games.items()
+        name: jax.block_until_ready(block(init(0), rows, view))[0] for name, (init, block, view, _) in games.items()
     }
     measured: dict[str, dict[str, list[float]]] = {
         name: {"milliseconds": [], "ceiling": [], "share": []} for name in games
@@ -121,13 +124,8 @@ def main() -> None:
             measured[name]["milliseconds"].append(1e3 * seconds)
             measured[name]["ceiling"].append(ceiling / 1e9)
             measured[name]["share"].append(work / seconds / ceiling)
-    together = seeds_together(
-        compiled=games["MDPO"][1],
-        view=games["MDPO"][2],
-        rows=rows,
-        repeats=options.repeats,
-        init=lambda seed: init_mdpo(seed, shapes, mdpo),
-    )
+    init, block, view, _ = games["MDPO"]
+    together = seeds_together(init, block, view, rows, repeats=options.repeats)
     updates = {name: {**values, "gigaflop": games[name][3] / 1e9} for name, values in measured.items()}
     print(json.dumps({"updates": updates, "seeds": together, "peak_memory_megabytes": memory_megabytes("VmHWM")}))
 

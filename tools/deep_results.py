@@ -1,6 +1,9 @@
 """Write docs/results/deep/NAME.csv: normalised returns at fixed steps, from the run folders of `oal train|sweep|clone`.
 
-python tools/deep_results.py imitation runs/imitation runs/cloning --out docs/results/deep
+python tools/deep_results.py gail-vs-oal figures/gail-vs-oal/runs runs/cloning --pictures --out docs/results/deep
+
+`--pictures` adds the learning curves, NAME-behaviour.png and NAME-evaluation.png; a name that is a figure's (or
+`--figure`) adds what its runs say of the paper's claims, NAME-claims.csv.
 
 A value at n steps is the mean over records in [0.9 n, n]: of the evaluations (deterministic policy, its own
 environments), and of the behaviour's episodes while it learns. Normalised: random 0, expert 1. `kept` is the share of
@@ -15,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from oal import files
+from oal import files, report, studies
 from oal.presets import preset
 from oal.provenance import provenance
+from oal.report import groups, pictures
 from oal.runs import RunFolder, plain
 from oal.stats import mean_interval
 
@@ -98,6 +102,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Summarise deep runs.")
     parser.add_argument("name")
     parser.add_argument("runs", type=Path, nargs="+")
+    parser.add_argument("--figure", help="the figure whose claims are decided, if it is not the name")
+    parser.add_argument("--pictures", action="store_true")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     folders = [folder for root in options.runs for folder in RunFolder.find(root)]
@@ -109,6 +115,14 @@ def main() -> None:
         for f in folders
     ]
     files.write_json(options.out / f"{options.name}.json", provenance() | {"runs": runs})
+    learned = [run for run in report.read(options.runs).runs if "cost" in run.config]
+    figure = options.figure or options.name
+    if figure in studies.STATEMENTS:
+        claims = [claim.row for claim in studies.decide(figure, learned)]
+        files.write_csv(options.out / f"{options.name}-claims.csv", claims)
+    if options.pictures:
+        for picture in pictures.draw(options.out / options.name, groups.group(learned), aggregates=[]):
+            picture.with_suffix(".svg").unlink()
 
 
 if __name__ == "__main__":
