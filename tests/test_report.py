@@ -280,7 +280,7 @@ def test_long_curves_are_binned_without_losing_a_record(tmp_path):
     (group,) = read_groups(tmp_path)
     curve = curves.learning_curve(group, "behaviour")
     assert curve is not None
-    assert curve.steps.size == curves.POINTS
+    assert curve.steps.size == curves.POINTS["behaviour"]
     run = group.runs[0]
     inside = (run.steps > curve.steps[4]) & (run.steps <= curve.steps[5])
     assert curve.band.value[5] == pytest.approx(np.nanmean(run.returns["behaviour"][inside]))

@@ -12,7 +12,8 @@ from oal.report.results import Kind, Run
 from oal.report.statistics import Band
 
 Array = NDArray[np.float64]
-POINTS = 150
+POINTS: dict[Kind, int] = {"behaviour": 40, "evaluation": 150}
+"""At most so many points of a curve; the behaviour's episodes are single ones, which only several make readable."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class Curve:
 def common_steps(runs: Sequence[Run], kind: Kind) -> Array:
     """Return the steps at which the runs have returns; if there are too many to draw, ends of equally long bins."""
     steps = np.unique(np.concatenate([run.steps[np.isfinite(run.returns[kind])] for run in runs]))
-    return steps if steps.size <= POINTS else np.linspace(steps[-1] / POINTS, steps[-1], POINTS)
+    points = POINTS[kind]
+    return steps if steps.size <= points else np.linspace(steps[-1] / points, steps[-1], points)
 
 
 def on_steps(run: Run, kind: Kind, grid: Array, *, normalised: bool) -> Array:
