@@ -7,12 +7,16 @@ import argparse
 import json
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from common import memory_megabytes
 
+if TYPE_CHECKING:
+    import numpy as np
+
 SIZES = (17, 6)
 """Of HalfCheetah's observations and actions."""
+BATCH_SIZE = 256
 SEEDS = 4
 
 
@@ -60,18 +64,9 @@ def seeds_together(
     return seconds
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--updates", type=int, default=50)
-    parser.add_argument("--repeats", type=int, default=5)
-    options = parser.parse_args()
-    from oal import runtime
-
-    runtime.set_threads(options.threads)
-    runtime.keep_compiled_programs()
+def players() -> dict[str, tuple[Any, ...]]:
+    """Return how each player starts from a seed, its compiled block, its costs, and the work of an update."""
     import flops
-    import jax
     import numpy as np
 
     from oal.costs import CostPlayer, NetworkConfig, Pairs
@@ -80,13 +75,12 @@ def main() -> None:
 
     shapes = Shapes("continuous", *SIZES)
     rng = np.random.default_rng(0)
-    width = 2 * SIZES[0] + SIZES[1] + 2
     observation, action = (rng.normal(size=(1000, size)).astype(np.float32) for size in SIZES)
     pairs = Pairs(observation, action, np.ones(1000, np.float32))
 
-    def mdpo_game(name: str) -> tuple[Any, ...]:
-        """Return how a preset's player starts, its block, its costs and its work."""
-        learner = preset("mdpo", "neural", name, settings={"policy.hidden": (256, 256), "policy.batch_size": 256})
+    def mdpo(name: str) -> tuple[Any, ...]:
+        settings = {"policy.hidden": (256, 256), "policy.batch_size": BATCH_SIZE}
+        learner = preset("mdpo", "neural", name, settings=settings)
         config, cost, replay = learner.policy_config, learner.cost_config, learner.replay_config
         assert isinstance(config, MDPOConfig)
         assert isinstance(cost, NetworkConfig)
@@ -101,14 +95,37 @@ def main() -> None:
             flops.mdpo(*SIZES, config.hidden, config.batch_size, cost.hidden, anchored=anchored),
         )
 
-    sac = SACConfig()
+    sac = SACConfig(batch_size=BATCH_SIZE)
     work_of_sac = flops.sac(*SIZES, sac.hidden, sac.batch_size)
-    games = {
+    return {
         "SAC": (lambda seed: init_sac(seed, shapes, sac), compile_sac(shapes, sac), None, work_of_sac),
-        "MDPO": mdpo_game("default"),
-        "MDPO with the paper's settings": mdpo_game("paper"),
+        "MDPO": mdpo("default"),
+        "MDPO with the paper's settings": mdpo("paper"),
     }
-    rows = rng.normal(size=(options.updates, 256, width)).astype(np.float32)
+
+
+def drawn_rows(updates: int) -> "np.ndarray":
+    """Return made-up rows of a replay memory, a batch for each update."""
+    import numpy as np
+
+    shape = (updates, BATCH_SIZE, 2 * SIZES[0] + SIZES[1] + 2)
+    return np.random.default_rng(1).normal(size=shape).astype(np.float32)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--updates", type=int, default=50)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    from oal import runtime
+
+    runtime.set_threads(options.threads)
+    runtime.keep_compiled_programs()
+    import jax
+
+    games = players()
+    rows = drawn_rows(options.updates)
     states = {
         name: jax.block_until_ready(block(init(0), rows, view))[0] for name, (init, block, view, _) in games.items()
     }

@@ -231,3 +231,19 @@ def test_minutes_of_a_learner_that_never_arrives_count_in_full():
     (against_ppo,) = wallclock.entries(curves, {}, 10.0)
     assert against_ppo["ratio"]["median"] == 5.0
     assert against_ppo["reached"] == {"oal": 1, "imitation": 0}
+
+
+def test_a_profile_tells_kinds_of_operations_apart():
+    from profile_update import operations
+
+    x, narrow = jnp.ones((256, 256)), jnp.ones((256, 12))
+    program = jax.jit(lambda x, y: (jnp.maximum(x @ x, 0.0), x.T @ x, x @ y, jnp.tanh(y))).lower(x, narrow).compile()
+    found = list(operations(program.as_text()).values())
+    work = {kind: sum(each.flops for each in found if each.kind == kind) for kind in {each.kind for each in found}}
+    assert work == {
+        "other 256 x 256 products": pytest.approx(2 * 256**3),
+        "gradients of 256 x 256 weights": pytest.approx(2 * 256**3),
+        "products with a narrow side": pytest.approx(2 * 256 * 256 * 12),
+        "elementwise, 256 x 256": 0.0,
+        "elementwise, smaller": 0.0,
+    }
