@@ -238,6 +238,37 @@ def one_update(shapes: Shapes, config: MDPOConfig) -> tuple[MDPOState, MDPOState
     return state, new, metrics, Reference(state, batch, shapes, config)
 
 
+RELEASING = replace(SOFT, release_above=0.5, released_kl_weight=0.07)
+
+
+@KINDS
+def test_a_policy_cloned_in_vain_is_let_go_for_good(shapes: Shapes) -> None:
+    """What decides is the evidence when the policy first moves; from then on nothing holds it, whatever comes later."""
+    state, batch = in_mid_air(shapes, RELEASING), random_batch(shapes)
+    judged = state._replace(updates=jnp.int32(RELEASING.evaluation_updates), released=NOTHING)
+    free = replace(SOFT, anchor_weight=0.0, kl_weight=0.07, by_evidence=False)
+
+    def after(config: MDPOConfig, state: MDPOState, evidence: float) -> MDPOState:
+        return update(shapes, config)(state, batch, jnp.float32(ABSORBING_COST), jnp.float32(evidence))[0]
+
+    def same(one: MDPOState, other: MDPOState) -> None:
+        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-7), one.networks, other.networks)
+
+    kept, let_go = after(RELEASING, judged, 0.4), after(RELEASING, judged, 0.6)
+    assert (float(kept.released), float(let_go.released)) == (0.0, 1.0)
+    same(kept, after(SOFT, judged._replace(released=None), 0.4))
+    same(let_go, after(free, judged._replace(released=None, anchor=None), 0.6))
+    assert float(after(RELEASING, kept, 0.9).released) == 0.0
+    later = after(RELEASING, let_go, 0.1)
+    assert float(later.released) == 1.0
+    same(later, after(free, let_go._replace(released=None, anchor=None), 0.1))
+
+
+def test_release_goes_by_the_evidence() -> None:
+    with pytest.raises(InputError, match="by_evidence"):
+        MDPOConfig(release_above=0.5)
+
+
 @KINDS
 @CONFIGS
 def test_the_losses_are_the_references(shapes: Shapes, config: MDPOConfig) -> None:

@@ -261,9 +261,16 @@ class MDPOConfig(OffPolicyConfig):
     by_evidence: bool = False
     """The anchor's weight is multiplied by (1 - e²)² and the entropy's by e², where e in [0, 1] is how well the cost
     tells learner and expert apart: a policy that imitates already is held, one that does not is let go and explores."""
+    release_above: float | None = None
+    """A policy that the cost tells apart from the expert better than this when it first moves was cloned in vain: from
+    then on it has no anchor, all of the entropy, and the KL weight `released_kl_weight`. None: no policy is released."""
+    released_kl_weight: float = 0.04
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.release_above is not None and not self.by_evidence:
+            raise InputError("release_above goes by the evidence: set by_evidence=True too")
+        at_least("released_kl_weight", self.released_kl_weight, 0.0)
         at_least("anchor_weight", self.anchor_weight, 0.0)
         at_least("anchor_updates", self.anchor_updates, 1)
         at_least("kl_weight", self.kl_weight, 0.0)
@@ -293,6 +300,8 @@ class MDPOState(NamedTuple):
     optimiser: optax.OptState
     updates: jax.Array
     key: jax.Array
+    released: jax.Array | None
+    """Whether the policy was let go (1 or 0), if it may be."""
 
     @property
     def actor(self) -> MLP:
@@ -322,6 +331,7 @@ def init_mdpo(seed: int, shapes: Shapes, config: MDPOConfig) -> MDPOState:
         optimiser=optax.adam(config.learning_rate).init(networks),
         updates=jnp.int32(0),
         key=jax.random.key_data(key),
+        released=None if config.release_above is None else jnp.float32(0.0),
     )
 
 
@@ -396,6 +406,12 @@ def mdpo_update(
     old_critic = None if state.old_critic is None else refreshed(networks.critics[0], state.old_critic)
 
     doubt = evidence**2 if config.by_evidence else None
+    kl_weight, released = config.kl_weight, state.released
+    if released is not None:
+        failed = jnp.asarray(evidence > config.release_above, jnp.float32)
+        released = jnp.where(state.updates == config.evaluation_updates, failed, released)
+        kl_weight += released * (config.released_kl_weight - kl_weight)
+        doubt = jnp.maximum(doubt, released)
     entropy_weight = config.entropy_weight if doubt is None else config.entropy_weight * doubt
 
     def actor_loss(actor: MLP) -> tuple[jax.Array, tuple[PolicyTerms, jax.Array]]:
@@ -404,7 +420,7 @@ def mdpo_update(
         worst = followed = nets.worst_value(networks.critics, *chosen, layer_norm=layer_norm)
         if old_critic is not None:
             followed = nets.critic_value(old_critic, *chosen, layer_norm=layer_norm)
-        loss = jnp.mean(config.kl_weight * terms.divergence - entropy_weight * terms.entropy + followed)
+        loss = jnp.mean(kl_weight * terms.divergence - entropy_weight * terms.entropy + followed)
         if state.anchor is not None:
             moved = jnp.maximum(state.updates - config.evaluation_updates, 0)
             weight = config.anchor_weight / (1.0 + moved / config.anchor_updates)
@@ -442,7 +458,7 @@ def mdpo_update(
     networks: Any = optax.apply_updates(networks, step)
     target_value: Any = optax.incremental_update(networks.value, state.target_value, config.target_rate)
     updates, key = state.updates + 1, jax.random.key_data(key)
-    new = MDPOState(networks, target_value, old_actor, old_critic, state.anchor, optimiser, updates, key)
+    new = MDPOState(networks, target_value, old_actor, old_critic, state.anchor, optimiser, updates, key, released)
     metrics = {
         "critic_loss": critic_value,
         "value_loss": value_value,
@@ -453,6 +469,8 @@ def mdpo_update(
         "policy_cost": jnp.mean(batch.cost),
         "absorbing_cost": jnp.asarray(absorbing_cost, jnp.float32),
     }
+    if released is not None:
+        metrics["released"] = released
     return new, metrics
 
 

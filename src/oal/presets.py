@@ -95,7 +95,9 @@ def _from_scratch(config: LearnerConfig) -> LearnerConfig:
         return config
     if isinstance(cost, NetworkConfig):
         cost = replace(cost, lipschitz=1.0)
-    policy = replace(policy, evaluation_updates=0, anchor_weight=0.0, kl_weight=0.04)
+    policy = replace(
+        policy, evaluation_updates=0, anchor_weight=0.0, kl_weight=policy.released_kl_weight, release_above=None
+    )
     return replace(config, policy_config=policy, cost_config=cost, replay_config=replace(replay, updates_per_step=1.0))
 
 
@@ -177,6 +179,7 @@ def _default(policy: str, cost: str) -> LearnerConfig:
             anchor_weight=1.0,
             anchor_updates=50_000,
             by_evidence=True,
+            release_above=0.5,
         )
         # half as many updates as steps take half the time, and a cloned policy has not far to go
         replay_config = ReplayConfig(warmup_steps=1_000, updates_per_step=0.5, expert_fraction=0.25)
