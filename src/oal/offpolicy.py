@@ -263,7 +263,7 @@ class MDPOConfig(OffPolicyConfig):
     tells learner and expert apart: a policy that imitates already is held, one that does not is let go and explores."""
     release_above: float | None = None
     """A policy that the cost tells apart from the expert better than this when it first moves was cloned in vain: from
-    then on it has no anchor, all of the entropy, and the KL weight `released_kl_weight`. None: no policy is released."""
+    then on it has no anchor, all of the entropy, and the KL weight `released_kl_weight`. None: none is released."""
     released_kl_weight: float = 0.04
 
     def __post_init__(self) -> None:
