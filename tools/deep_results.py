@@ -2,8 +2,8 @@
 
 python tools/deep_results.py gail-vs-oal figures/gail-vs-oal/runs runs/cloning --pictures --out docs/results/deep
 
-`--pictures` adds the learning curves, NAME-behaviour.png and NAME-evaluation.png; a name that is a figure's (or
-`--figure`) adds what its runs say of the paper's claims, NAME-claims.csv.
+`--pictures` adds the learning curves, NAME-behaviour.png and NAME-evaluation.png; a name that is a figure's adds what
+its runs, and those of `--against`, say of the paper's claims, NAME-claims.csv.
 
 A value at n steps is the mean over records in [0.9 n, n]: of the evaluations (deterministic policy, its own
 environments), and of the behaviour's episodes while it learns. Normalised: random 0, expert 1. `kept` is the share of
@@ -98,11 +98,16 @@ def rows(folders: list[RunFolder]) -> list[dict[str, Any]]:
     return found
 
 
+def _without_folders(command: str) -> str:
+    """Cut absolute paths to their last part: where a file lay on one machine tells nobody anything."""
+    return " ".join(Path(word).name if word.startswith("/") else word for word in command.split(" "))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Summarise deep runs.")
     parser.add_argument("name")
     parser.add_argument("runs", type=Path, nargs="+")
-    parser.add_argument("--figure", help="the figure whose claims are decided, if it is not the name")
+    parser.add_argument("--against", type=Path, nargs="+", default=[])
     parser.add_argument("--pictures", action="store_true")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
@@ -110,15 +115,15 @@ def main() -> None:
     table = rows(folders)
     files.write_csv(options.out / f"{options.name}.csv", table)
     runs = [
-        {"run": f.path.name, "command": f.metadata["command"], "commit": f.metadata["commit"]}
+        {"run": f.path.name, "command": _without_folders(f.metadata["command"]), "commit": f.metadata["commit"]}
         | {"status": f.status["status"], "step": f.status["step"], "seed": f.config["seed"]}
         for f in folders
     ]
     files.write_json(options.out / f"{options.name}.json", provenance() | {"runs": runs})
     learned = [run for run in report.read(options.runs).runs if "cost" in run.config]
-    figure = options.figure or options.name
-    if figure in studies.STATEMENTS:
-        claims = [claim.row for claim in studies.decide(figure, learned)]
+    if options.name in studies.STATEMENTS:
+        others = report.read(options.against).runs if options.against else []
+        claims = [claim.row for claim in studies.decide(options.name, [*learned, *others])]
         files.write_csv(options.out / f"{options.name}-claims.csv", claims)
     if options.pictures:
         for picture in pictures.draw(options.out / options.name, groups.group(learned), aggregates=[]):
