@@ -52,12 +52,15 @@ def shared(runs: Sequence[Run]) -> dict[str, str]:
 def labels(runs: Sequence[Run]) -> list[str]:
     """Name each run's algorithm by as few fields as tell the algorithms apart.
 
-    Fields are taken in order, policy, cost and preset first; a field joins the label only where runs of the same label
-    still differ in it. A main field counts when it differs anywhere. Any other must differ within one task: what
-    differs only between tasks (their demonstrations, their lengths) is a setting of the task.
+    Fields are taken in order, policy, cost and preset first, then the run's own, then the players' settings; a field
+    joins the label only where runs of the same label still differ in it. A main field counts when it differs anywhere.
+    Any other must differ within one task: what differs only between tasks (their demonstrations, their lengths) is a
+    setting of the task.
     """
     fields = [settings(run) for run in runs]
-    others = dict.fromkeys(name for each in fields for name in each if name not in MAIN_FIELDS)
+    others = sorted(
+        dict.fromkeys(name for each in fields for name in each if name not in MAIN_FIELDS), key=lambda name: "." in name
+    )
     keys: list[tuple[tuple[str, str], ...]] = [()] * len(runs)
     for name in (*MAIN_FIELDS, *others):
         values: dict[Any, set[str]] = {}

@@ -49,8 +49,8 @@ def _curves(path: Path, groups: Sequence[Group], kind: Kind) -> Path:
                         curve.steps, curve.band.low, curve.band.high, color=style["color"], alpha=0.2, lw=0
                     )
             experts = {run.expert_return for group in members for run in group.runs}
-            for value in sorted(value for value in experts if math.isfinite(value)):
-                one.axhline(value, color="black", ls="--", lw=1, label="expert")
+            for place, value in enumerate(sorted(value for value in experts if math.isfinite(value))):
+                one.axhline(value, color="black", ls="--", lw=1, label="expert" if place == 0 else None)
             one.set(title=task, xlabel="environment steps", ylabel=Y_LABELS[kind])
             one.xaxis.set_major_formatter(lambda step, _: charts.short(step))
             one.legend(fontsize=7)
