@@ -408,6 +408,8 @@ def mdpo_update(
     doubt = evidence**2 if config.by_evidence else None
     kl_weight, released = config.kl_weight, state.released
     if released is not None:
+        assert config.release_above is not None
+        assert doubt is not None
         failed = jnp.asarray(evidence > config.release_above, jnp.float32)
         released = jnp.where(state.updates == config.evaluation_updates, failed, released)
         kl_weight += released * (config.released_kl_weight - kl_weight)
