@@ -163,9 +163,11 @@ def draw(
     `against` are folders of runs that the claims may compare with, such as those of another policy player.
     """
     out = Path(out)
+    # read first: a wrong folder is said before hours of runs, not after
+    others = report.read(against).runs if against else []
     outcome = sweep.go(executor, show=show)
     report.write([sweep.out], out / "report.html", title=sweep.name, csv=True, png=True, latex_table=True)
-    decided = decide(sweep.name, [run for folder in (sweep.out, *against) for run in report.read([folder]).runs])
+    decided = decide(sweep.name, [*report.read([sweep.out]).runs, *others])
     files.write_csv(out / "claims.csv", [claim.row for claim in decided])
     return outcome, decided
 
