@@ -15,6 +15,8 @@ from common import PEERS, ROOT, WorkerError, against, install, ratios, spread, w
 THREADS = 2
 DEMONSTRATIONS = 10
 OURS = Path(sys.executable)
+OURS_RUN = ("oal", "oal, paper")
+"""Names of workers that run oal: with its default preset, and with the paper's."""
 UPDATE_AIMS = {1: 0.8, 2: 0.7}
 REPLAY_BYTES = 4e9
 """What a replay of a million Humanoid-v5 transitions may take."""
@@ -145,7 +147,7 @@ def in_turn(workers: Mapping[str, Worker], repeats: int) -> tuple[dict[str, dict
             try:
                 result = worker()
             except WorkerError as error:
-                if name == "oal":
+                if name in OURS_RUN:
                     raise
                 skipped[name] = str(error)
                 continue
@@ -155,20 +157,20 @@ def in_turn(workers: Mapping[str, Worker], repeats: int) -> tuple[dict[str, dict
 
 
 def compared(
-    workers: Mapping[str, Worker], peers: Mapping[str, Mapping[str, Any]], repeats: int
+    workers: Mapping[str, Worker], comparisons: Sequence[tuple[str, str, Mapping[str, Any]]], repeats: int
 ) -> list[dict[str, Any]]:
-    """Compare oal's worker with each peer's: `peers` holds what an entry says of the comparison."""
+    """Compare workers of oal with peers': each comparison names both, and says what its entry says."""
     measured, skipped = in_turn(workers, repeats)
     return [
         {"name": about["name"], "skipped": skipped[peer]}
         if peer in skipped
         else against(
-            {name: measured[name]["rate"] for name in ("oal", peer)},
-            {name: measured[name]["memory"] for name in ("oal", peer)},
+            {"oal": measured[ours]["rate"], peer: measured[peer]["rate"]},
+            {"oal": measured[ours]["memory"], peer: measured[peer]["memory"]},
             peer,
             **about,
         )
-        for peer, about in peers.items()
+        for ours, peer, about in comparisons
     ]
 
 
@@ -195,17 +197,21 @@ def sac(*, quick: bool = False, env_id: str = "HalfCheetah-v5") -> list[dict[str
         "tianshou": _peer("tianshou", "sac_worker.py", library="tianshou", **timed),
     }
     names = {"sbx": "sbx", "sb3": "Stable-Baselines3", "tianshou": "tianshou"}
-    peers = {
-        peer: {
-            "name": f"SAC {env_id}, one update per step, against {name}",
-            "threads": THREADS,
-            "aim": 1.5,
-            "differs": "oal does 50 updates after every 50 steps, while the next 50 are simulated",
-            "peer_packages": PEERS["tianshou" if peer == "tianshou" else "sb3"][-1],
-        }
+    comparisons = [
+        (
+            "oal",
+            peer,
+            {
+                "name": f"SAC {env_id}, one update per step, against {name}",
+                "threads": THREADS,
+                "aim": 1.5,
+                "differs": "oal does 50 updates after every 50 steps, while the next 50 are simulated",
+                "peer_packages": PEERS["tianshou" if peer == "tianshou" else "sb3"][-1],
+            },
+        )
         for peer, name in names.items()
-    }
-    return compared(workers, peers, 1 if quick else 3)
+    ]
+    return compared(workers, comparisons, 1 if quick else 3)
 
 
 def exported_demos(env_id: str, trajectories: int = DEMONSTRATIONS) -> Path:
@@ -218,7 +224,10 @@ def exported_demos(env_id: str, trajectories: int = DEMONSTRATIONS) -> Path:
 
 
 def gail(*, quick: bool = False, env_id: str = "HalfCheetah-v5") -> list[dict[str, Any]]:
-    """Measure OAL-neural with off-policy MDPO at one update per step against `imitation`'s GAIL + SAC and sbx's SAC."""
+    """Measure OAL-neural with off-policy MDPO at one update per step against `imitation`'s GAIL + SAC and sbx's SAC.
+
+    By the default preset and by the paper's, whose networks have no layer norm, as those of the peers.
+    """
     timed: dict[str, Any] = {
         "env": env_id,
         "threads": THREADS,
@@ -228,29 +237,44 @@ def gail(*, quick: bool = False, env_id: str = "HalfCheetah-v5") -> list[dict[st
     learning = {"player": "off", "demos": exported_demos(env_id), **timed}
     workers: dict[str, Worker] = {
         "oal": lambda: work(OURS, "imitation_worker.py", library="oal", **learning),
+        "oal, paper": lambda: work(OURS, "imitation_worker.py", library="oal", preset="paper", **learning),
         "imitation": _peer("imitation", "imitation_worker.py", library="imitation", **learning),
         "sbx": _peer("sb3", "sac_worker.py", library="sbx", **timed),
     }
-    name = f"OAL-neural with MDPO, {env_id}, one update per step, against"
-    peers = {
-        "imitation": {
-            "name": f"{name} imitation's GAIL + SAC",
-            "threads": THREADS,
-            "aim": 2.0,
-            "differs": "oal: MDPO with layer norm and an anchor, costs computed when sampled, a Lipschitz penalty, "
-            "blocks of 50 steps; imitation: SAC, rewards as they were when collected, no penalty, environment version "
-            "v4. Both: 256-256, batch 256, cost network 100-100, 10 minibatches of 100 + 100 pairs every 100 steps",
-            "peer_packages": PEERS["imitation"][-1],
-        },
-        "sbx": {
-            "name": f"{name} sbx's SAC",
-            "threads": THREADS,
-            "aim": 1.5,
-            "differs": "sbx learns no cost: it has the environment's own reward",
-            "peer_packages": PEERS["sb3"][-1],
-        },
+    players = {
+        "oal": ("OAL-neural with MDPO", "MDPO with layer norm and an anchor"),
+        "oal, paper": ("OAL-neural with the paper's MDPO", "the paper's MDPO"),
     }
-    return compared(workers, peers, 1 if quick else 3)
+    comparisons = []
+    for ours, (name, player) in players.items():
+        name = f"{name}, {env_id}, one update per step, against"
+        comparisons += [
+            (
+                ours,
+                "imitation",
+                {
+                    "name": f"{name} imitation's GAIL + SAC",
+                    "threads": THREADS,
+                    "aim": 2.0,
+                    "differs": f"oal: {player}, costs computed when sampled, a Lipschitz penalty, blocks of 50 steps; "
+                    "imitation: SAC, rewards as they were when collected, no penalty, environment version v4. Both: "
+                    "256-256, batch 256, cost network 100-100, 10 minibatches of 100 + 100 pairs every 100 steps",
+                    "peer_packages": PEERS["imitation"][-1],
+                },
+            ),
+            (
+                ours,
+                "sbx",
+                {
+                    "name": f"{name} sbx's SAC",
+                    "threads": THREADS,
+                    "aim": 1.5,
+                    "differs": f"oal: {player}; sbx learns no cost: it has the environment's own reward",
+                    "peer_packages": PEERS["sb3"][-1],
+                },
+            ),
+        ]
+    return compared(workers, comparisons, 1 if quick else 3)
 
 
 def onpolicy(*, quick: bool = False, env_id: str = "HalfCheetah-v5") -> list[dict[str, Any]]:
@@ -267,19 +291,17 @@ def onpolicy(*, quick: bool = False, env_id: str = "HalfCheetah-v5") -> list[dic
         "oal": lambda: work(OURS, "imitation_worker.py", library="oal", **learning),
         "imitation": _peer("imitation", "imitation_worker.py", library="imitation", **learning),
     }
-    peers = {
-        "imitation": {
-            "name": f"OAL-neural with TRPO, {env_id}, 8 environments, against imitation's GAIL + PPO",
-            "threads": THREADS,
-            "aim": 2.0,
-            "differs": "oal: TRPO (conjugate gradients and line search on the whole batch), the value function alone "
-            "fitted by minibatches, a Lipschitz penalty; imitation: PPO, policy and value by minibatches, no penalty, "
-            "environment version v4. Both: 64-64, 2,048 steps per update, 10 epochs of minibatches of 128, cost "
-            "network 100-100, 10 minibatches of 100 + 100 pairs per update",
-            "peer_packages": PEERS["imitation"][-1],
-        },
+    about = {
+        "name": f"OAL-neural with TRPO, {env_id}, 8 environments, against imitation's GAIL + PPO",
+        "threads": THREADS,
+        "aim": 2.0,
+        "differs": "oal: TRPO (conjugate gradients and line search on the whole batch), the value function alone "
+        "fitted by minibatches, a Lipschitz penalty; imitation: PPO, policy and value by minibatches, no penalty, "
+        "environment version v4. Both: 64-64, 2,048 steps per update, 10 epochs of minibatches of 128, cost "
+        "network 100-100, 10 minibatches of 100 + 100 pairs per update",
+        "peer_packages": PEERS["imitation"][-1],
     }
-    return compared(workers, peers, 1 if quick else 3)
+    return compared(workers, [("oal", "imitation", about)], 1 if quick else 3)
 
 
 def memory(*, quick: bool = False, env_id: str = "Humanoid-v5") -> list[dict[str, Any]]:

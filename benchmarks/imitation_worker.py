@@ -157,6 +157,7 @@ def learn_with_oal(options: argparse.Namespace, clock: Clock) -> None:
         demos.load(options.demos),
         policy="trpo" if on_policy else "mdpo",
         cost=options.cost,
+        preset=options.preset,
         environments=ENVIRONMENTS if on_policy else 1,
         seed=options.seed,
         settings=settings,
@@ -279,6 +280,7 @@ def main() -> None:
     parser.add_argument("--library", choices=["oal", "imitation"], required=True)
     parser.add_argument("--player", choices=["off", "on"], required=True)
     parser.add_argument("--cost", default="neural", help="oal's cost player")
+    parser.add_argument("--preset", default="default", help="of oal")
     parser.add_argument("--env", default="HalfCheetah-v5")
     parser.add_argument("--demos", required=True, help="demonstrations in imitation's npz format")
     parser.add_argument("--threads", type=int, default=1)

@@ -30,6 +30,10 @@ def batch() -> Batch:
     return Batch(observation, np.zeros((ROWS, 6), np.float32), np.zeros(ROWS, np.float32), following, np.zeros(ROWS))
 
 
+def noise(draws: int) -> np.ndarray:
+    return np.zeros((draws, ROWS, 6), np.float32)
+
+
 def product_flops(function: Any, *arguments: Any) -> float:
     """Add up 2 m n k over all matrix products of a traced function, also those inside calls."""
 
@@ -60,7 +64,7 @@ def test_flops_of_sac_are_those_of_its_update():
 
     config = SACConfig(hidden=(64, 32), batch_size=ROWS)
     found = product_flops(
-        lambda state: sac_update(state, batch(), jnp.float32(0.0), shapes=SHAPES, config=config),
+        lambda state: sac_update(state, batch(), jnp.float32(0.0), noise(2), shapes=SHAPES, config=config),
         jax.eval_shape(lambda: init_sac(0, SHAPES, config)),
     )
     assert found == flops.sac(17, 6, config.hidden, ROWS)
@@ -78,7 +82,7 @@ def test_flops_of_mdpo_are_those_of_its_update(frozen_critic):
 
     def update(state, view):
         costs, absorbing, *_ = player(view, batch())
-        return mdpo_update(state, batch()._replace(cost=costs), absorbing, shapes=SHAPES, config=config)
+        return mdpo_update(state, batch()._replace(cost=costs), absorbing, noise(1), shapes=SHAPES, config=config)
 
     state = jax.eval_shape(lambda: init_mdpo(0, SHAPES, config))
     view = jax.eval_shape(lambda: player.init(0, pairs).view)
@@ -90,7 +94,7 @@ def test_flops_of_an_anchored_update_are_those_of_its_update():
 
     config = MDPOConfig(hidden=(64, 32), batch_size=ROWS, frozen_critic=False, anchor_weight=1.0)
     found = product_flops(
-        lambda state: mdpo_update(state, batch(), jnp.float32(0.0), shapes=SHAPES, config=config),
+        lambda state: mdpo_update(state, batch(), jnp.float32(0.0), noise(1), shapes=SHAPES, config=config),
         jax.eval_shape(lambda: init_mdpo(0, SHAPES, config)),
     )
     assert found == flops.mdpo(17, 6, config.hidden, ROWS, anchored=True)
@@ -190,7 +194,7 @@ def test_a_peer_that_fails_is_skipped_and_ours_is_not():
     def fails():
         raise common.WorkerError("it does not run here")
 
-    about = {name: {"name": f"against {name}"} for name in ("sbx", "tianshou")}
+    about = [("oal", name, {"name": f"against {name}"}) for name in ("sbx", "tianshou")]
     first, second = deep.compared({"oal": works, "sbx": works, "tianshou": fails}, about, 2)
     assert first["ratio"]["median"] == 1.0
     assert first["repeats"] == 2

@@ -14,6 +14,7 @@ from oal.offpolicy import (
     SACState,
     Shapes,
     compile_sac,
+    draw_noise,
     init_sac,
     sac_update,
     soft_value,
@@ -40,6 +41,11 @@ def random_batch(shapes: Shapes, size: int = 32, seed: int = 0) -> Batch:
     return Batch(*(jnp.array(part, jnp.float32) for part in parts))
 
 
+def noise_for(shapes: Shapes, size: int = 32) -> jax.Array:
+    """What an update draws with: for the target's actions and the actor's; nothing for discrete ones."""
+    return jax.random.normal(jax.random.key(5), (2, size, shapes.action_size if shapes.kind == "continuous" else 0))
+
+
 @lru_cache
 def compiled_update(shapes: Shapes, config: SACConfig):
     return jax.jit(partial(sac_update, shapes=shapes, config=config))
@@ -62,7 +68,13 @@ def test_discrete_soft_value_is_the_exact_expectation() -> None:
     state = init_sac(0, DISCRETE, SMALL)
     observation = random_batch(DISCRETE).observation
     value, entropy = soft_value(
-        state.actor, state.critics, jnp.float32(0.3), observation, jax.random.key(0), kind="discrete", layer_norm=False
+        state.actor,
+        state.critics,
+        jnp.float32(0.3),
+        observation,
+        noise_for(DISCRETE)[0],
+        kind="discrete",
+        layer_norm=False,
     )
     log_policy = np.asarray(nets.log_policy(state.actor, observation), np.float64)
     first, second = (np.asarray(nets.mlp(critic, observation), np.float64) for critic in state.critics)
@@ -78,11 +90,11 @@ def test_continuous_soft_value_is_pessimistic_about_costs() -> None:
     """The larger of the two cost critics counts, at the action that was drawn."""
     state = init_sac(0, CONTINUOUS, SMALL)
     observation = random_batch(CONTINUOUS).observation
-    key = jax.random.key(5)
+    noise = noise_for(CONTINUOUS)[0]
     value, entropy = soft_value(
-        state.actor, state.critics, jnp.float32(0.3), observation, key, kind="continuous", layer_norm=False
+        state.actor, state.critics, jnp.float32(0.3), observation, noise, kind="continuous", layer_norm=False
     )
-    action, _, log_prob = nets.sample_squashed(nets.gaussian(state.actor, observation), key)
+    action, _, log_prob = nets.squashed(nets.gaussian(state.actor, observation), noise)
     both = [nets.critic_value(critic, "continuous", observation, action) for critic in state.critics]
     np.testing.assert_allclose(value, np.maximum(*both) + 0.3 * log_prob, rtol=1e-5)
     np.testing.assert_allclose(entropy, -log_prob)
@@ -92,14 +104,14 @@ def test_continuous_soft_value_is_pessimistic_about_costs() -> None:
 def test_critics_step_along_the_gradient_of_the_squared_error(shapes: Shapes) -> None:
     """Adam's first step is -learning rate x sign(gradient): compare the signs with a numerical gradient."""
     state, batch = init_sac(0, shapes, SMALL), random_batch(shapes)
-    new, metrics = compiled_update(shapes, SMALL)(state, batch, jnp.float32(0.7))
-    _, target_key, _ = jax.random.split(jax.random.wrap_key_data(state.key), 3)
+    noise = noise_for(shapes)
+    new, metrics = compiled_update(shapes, SMALL)(state, batch, jnp.float32(0.7), noise)
     next_value, _ = soft_value(
         state.actor,
         state.target_critics,
         jnp.float32(1.0),
         batch.next_observation,
-        target_key,
+        noise[0],
         kind=shapes.kind,
         layer_norm=False,
     )
@@ -118,9 +130,11 @@ def test_critics_step_along_the_gradient_of_the_squared_error(shapes: Shapes) ->
     assert moved == pytest.approx(-np.sign(slope) * SMALL.learning_rate, rel=1e-3)
 
 
-def test_targets_follow_at_their_rate_and_the_key_moves() -> None:
+def test_targets_follow_at_their_rate() -> None:
     state = init_sac(0, CONTINUOUS, SMALL)
-    new, _ = compiled_update(CONTINUOUS, SMALL)(state, random_batch(CONTINUOUS), jnp.float32(0.0))
+    new, _ = compiled_update(CONTINUOUS, SMALL)(
+        state, random_batch(CONTINUOUS), jnp.float32(0.0), noise_for(CONTINUOUS)
+    )
     for old, critic, target in zip(
         jax.tree.leaves(state.target_critics),
         jax.tree.leaves(new.critics),
@@ -128,7 +142,6 @@ def test_targets_follow_at_their_rate_and_the_key_moves() -> None:
         strict=True,
     ):
         np.testing.assert_allclose(target, old + 0.005 * (critic - old), atol=1e-7)
-    assert not np.array_equal(state.key, new.key)
 
 
 @pytest.mark.parametrize("shapes", [CONTINUOUS, DISCRETE], ids=lambda shapes: shapes.kind)
@@ -142,7 +155,8 @@ def test_temperature_moves_towards_the_target_entropy(shapes: Shapes) -> None:
         wide, narrow = (last.bias.at[0].set(value) for value in (0.0, 50.0))
     for bias, direction in ((wide, -1.0), (narrow, 1.0)):
         actor = (*state.actor[:-1], nets.Layer(last.weight, bias))
-        new, _ = compiled_update(shapes, SMALL)(state._replace(actor=actor), random_batch(shapes), jnp.float32(0.0))
+        changed, batch = state._replace(actor=actor), random_batch(shapes)
+        new, _ = compiled_update(shapes, SMALL)(changed, batch, jnp.float32(0.0), noise_for(shapes))
         assert np.sign(new.log_temperature - state.log_temperature) == direction
 
 
@@ -152,8 +166,12 @@ def test_a_block_equals_single_updates_and_compiles_once(shapes: Shapes) -> None
     batches = [random_batch(shapes, seed=seed) for seed in range(3)]
     state, one_by_one = init_sac(0, shapes, SMALL), init_sac(0, shapes, SMALL)
     state, _ = block(state, np.stack([pack(batch) for batch in batches]), None)
-    for batch in batches:
-        one_by_one, _ = compiled_update(shapes, SMALL)(one_by_one, batch, jnp.float32(0.0))
+    first_key = np.asarray(one_by_one.key)
+    key, noise = draw_noise(one_by_one.key, (3, *noise_for(shapes).shape))
+    for batch, drawn in zip(batches, noise, strict=True):
+        one_by_one, _ = compiled_update(shapes, SMALL)(one_by_one, batch, jnp.float32(0.0), drawn)
+    one_by_one = one_by_one._replace(key=key)
+    assert not np.array_equal(first_key, state.key)
     for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(one_by_one), strict=True):
         np.testing.assert_allclose(a, b, atol=2e-5)
     for _ in range(3):

@@ -52,10 +52,15 @@ def quiet(params: MLP) -> MLP:
 
 def mlp(params: MLP, x: jax.Array, *, layer_norm: bool = False, activation: Activation = "relu") -> jax.Array:
     """Apply affine maps with an activation between them; `layer_norm` standardises each hidden layer before it."""
+    return _affine(params[-1], _hidden(params, x, layer_norm=layer_norm, activation=activation))
+
+
+def _hidden(params: MLP, x: jax.Array, *, layer_norm: bool = False, activation: Activation = "relu") -> jax.Array:
+    """Apply all layers but the last."""
     activate = jax.nn.relu if activation == "relu" else jnp.tanh
     for layer in params[:-1]:
         x = activate(_standardised(layer, x) if layer_norm else _affine(layer, x))
-    return _affine(params[-1], x)
+    return x
 
 
 def _affine(layer: Layer, x: jax.Array) -> jax.Array:
@@ -113,7 +118,12 @@ class Gaussian(NamedTuple):
 
 def gaussian(params: MLP, observation: jax.Array, *, activation: Activation = "relu") -> Gaussian:
     """Return the actor's pre-tanh Gaussian; log-std depends on the state and is clipped to [-20, 2]."""
-    mean, log_std = jnp.split(mlp(params, observation, activation=activation), 2, axis=-1)
+    hidden, last = _hidden(params, observation, activation=activation), params[-1]
+    # samples in columns: the gradients of the few outputs are then rows, which XLA joins and multiplies much faster;
+    # the barrier keeps it from turning them back
+    weight = jax.lax.optimization_barrier(last.weight.T)
+    outputs = jnp.matmul(weight, hidden.T) + last.bias[:, None]
+    mean, log_std = (part.T for part in jnp.split(outputs, 2))
     return Gaussian(mean, jnp.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
 
 
@@ -138,9 +148,8 @@ def gaussian_log_prob(distribution: Gaussian, pre_tanh: jax.Array) -> jax.Array:
     return jnp.sum(log_density - squash_log_det(pre_tanh), axis=-1)
 
 
-def sample_squashed(distribution: Gaussian, key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Draw a reparameterised action; return (action = tanh(u), u, log π(action))."""
-    noise = jax.random.normal(key, distribution.mean.shape, distribution.mean.dtype)
+def squashed(distribution: Gaussian, noise: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return the action that standard normal noise [B, A] draws, reparameterised: (tanh(u), u, log π(tanh(u)))."""
     pre_tanh = distribution.mean + jnp.exp(distribution.log_std) * noise
     # the noise is the standardised value, so the density needs no division by the std
     log_density = -0.5 * noise**2 - distribution.log_std - _LOG_SQRT_2PI

@@ -145,17 +145,17 @@ def soft_value(
     critics: tuple[MLP, MLP],
     temperature: jax.Array,
     observation: jax.Array,
-    key: jax.Array,
+    noise: jax.Array,
     *,
     kind: ActionKind,
     layer_norm: bool,
 ) -> tuple[jax.Array, jax.Array]:
     """E_{a~π}[max_i Q_i(s, a) + α log π(a|s)] [B] and the entropy of π [B].
 
-    Continuous: one reparameterised draw stands for the expectation. Discrete: the expectation is exact.
+    Continuous: the draw that `noise` [B, A] gives stands for the expectation. Discrete: the expectation is exact.
     """
     if kind == "continuous":
-        action, _, log_prob = nets.sample_squashed(nets.gaussian(actor, observation), key)
+        action, _, log_prob = nets.squashed(nets.gaussian(actor, observation), noise)
         entropy = -log_prob
     else:
         log_probs = nets.log_policy(actor, observation)
@@ -166,12 +166,21 @@ def soft_value(
 
 
 def sac_update(
-    state: SACState, batch: Batch, absorbing_cost: jax.Array, *, shapes: Shapes, config: SACConfig
+    state: SACState,
+    batch: Batch,
+    absorbing_cost: jax.Array,
+    noise: jax.Array,
+    *,
+    shapes: Shapes,
+    config: SACConfig,
 ) -> tuple[SACState, dict[str, jax.Array]]:
-    """Do one gradient step of critics, actor and temperature, then move the target critics."""
+    """Do one gradient step of critics, actor and temperature, then move the target critics.
+
+    `noise` is standard normal [2, B, A]: for the target's actions and for the actor's. Discrete actions need none.
+    """
     kind, layer_norm = shapes.kind, config.layer_norm
     adam = optax.adam(config.learning_rate)
-    key, target_key, actor_key = jax.random.split(jax.random.wrap_key_data(state.key), 3)
+    target_noise, actor_noise = noise
     temperature = jnp.exp(state.log_temperature)
 
     next_value, _ = soft_value(
@@ -179,7 +188,7 @@ def sac_update(
         state.target_critics,
         temperature,
         batch.next_observation,
-        target_key,
+        target_noise,
         kind=kind,
         layer_norm=layer_norm,
     )
@@ -198,7 +207,7 @@ def sac_update(
 
     def actor_loss(actor: MLP) -> tuple[jax.Array, jax.Array]:
         value, entropy = soft_value(
-            actor, critics, temperature, batch.observation, actor_key, kind=kind, layer_norm=layer_norm
+            actor, critics, temperature, batch.observation, actor_noise, kind=kind, layer_norm=layer_norm
         )
         return jnp.mean(value), jnp.mean(entropy)
 
@@ -212,7 +221,7 @@ def sac_update(
     log_temperature: Any = optax.apply_updates(state.log_temperature, step)
 
     target_critics: Any = optax.incremental_update(critics, state.target_critics, config.target_rate)
-    new = SACState(
+    new = state._replace(
         actor=actor,
         critics=critics,
         target_critics=target_critics,
@@ -220,7 +229,6 @@ def sac_update(
         actor_optimiser=actor_optimiser,
         critic_optimiser=critic_optimiser,
         temperature_optimiser=temperature_optimiser,
-        key=jax.random.key_data(key),
     )
     metrics = {
         "critic_loss": critic_value,
@@ -355,7 +363,7 @@ def policy_terms(
     anchor: MLP | None,
     observation: jax.Array,
     taken: jax.Array,
-    key: jax.Array,
+    noise: jax.Array,
     *,
     kind: ActionKind,
 ) -> PolicyTerms:
@@ -366,7 +374,7 @@ def policy_terms(
     """
     if kind == "continuous":
         distribution = nets.gaussian(actor, observation)
-        action, _, log_prob = nets.sample_squashed(distribution, key)
+        action, _, log_prob = nets.squashed(distribution, noise)
         entropy, distance = -log_prob, jnp.sum((jnp.tanh(distribution.mean) - taken) ** 2, axis=-1)
 
         def divergence_from(other: MLP) -> jax.Array:
@@ -387,6 +395,7 @@ def mdpo_update(
     state: MDPOState,
     batch: Batch,
     absorbing_cost: jax.Array,
+    noise: jax.Array,
     evidence: jax.Array | float = 1.0,
     *,
     shapes: Shapes,
@@ -395,10 +404,10 @@ def mdpo_update(
 ) -> tuple[MDPOState, dict[str, jax.Array]]:
     """Do one gradient step of actor, value and critics, then move the target value.
 
-    The last `expert_rows` of the batch are the expert's transitions.
+    `noise` is standard normal [1, B, A], for the actor's actions; discrete ones need none. The last `expert_rows` of
+    the batch are the expert's transitions.
     """
     kind, layer_norm, networks = shapes.kind, config.layer_norm, state.networks
-    key, actor_key = jax.random.split(jax.random.wrap_key_data(state.key))
     # every m updates the policy that was reached becomes the old one
     freeze = state.updates % config.policy_steps == 0
     refreshed = partial(jax.tree.map, lambda new, old: jnp.where(freeze, new, old))
@@ -417,7 +426,7 @@ def mdpo_update(
     entropy_weight = config.entropy_weight if doubt is None else config.entropy_weight * doubt
 
     def actor_loss(actor: MLP) -> tuple[jax.Array, tuple[PolicyTerms, jax.Array]]:
-        terms = policy_terms(actor, old_actor, state.anchor, batch.observation, batch.action, actor_key, kind=kind)
+        terms = policy_terms(actor, old_actor, state.anchor, batch.observation, batch.action, noise[0], kind=kind)
         chosen = (kind, batch.observation, terms.action)
         worst = followed = nets.worst_value(networks.critics, *chosen, layer_norm=layer_norm)
         if old_critic is not None:
@@ -459,8 +468,15 @@ def mdpo_update(
     step, optimiser = optax.adam(config.learning_rate).update(gradient, state.optimiser)
     networks: Any = optax.apply_updates(networks, step)
     target_value: Any = optax.incremental_update(networks.value, state.target_value, config.target_rate)
-    updates, key = state.updates + 1, jax.random.key_data(key)
-    new = MDPOState(networks, target_value, old_actor, old_critic, state.anchor, optimiser, updates, key, released)
+    new = state._replace(
+        networks=networks,
+        target_value=target_value,
+        old_actor=old_actor,
+        old_critic=old_critic,
+        optimiser=optimiser,
+        updates=state.updates + 1,
+        released=released,
+    )
     metrics = {
         "critic_loss": critic_value,
         "value_loss": value_value,
@@ -498,25 +514,39 @@ def recorded_cost(_: Any, batch: Batch) -> tuple[jax.Array, ...]:
     return batch.cost, jnp.float32(0.0)
 
 
+def draw_noise(key: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+    """Return raw data of the next key, and standard normal noise for a whole block of updates.
+
+    It is drawn as one long row, which XLA vectorises: by updates and actions it takes several times as long.
+    """
+    key, noise_key = jax.random.split(jax.random.wrap_key_data(key))
+    return jax.random.key_data(key), jax.random.normal(noise_key, (math.prod(shape),)).reshape(shape)
+
+
 def compile_block(
     update: Callable[..., tuple[Any, dict[str, jax.Array]]],
     shapes: Shapes,
     *,
+    draws: int,
     relabel: Relabel = recorded_cost,
 ) -> Callable[[Any, Any, Any], tuple[Any, dict[str, jax.Array]]]:
     """Compile (state, rows [G, B, width], cost parameters) -> (state, mean metrics) for G updates in one scan.
 
-    `update` is (state, batch, absorbing cost, evidence) -> (state, metrics). The state is donated: the caller must not
-    use the one it passed in. The call returns at once; reading a result waits for it.
+    `update` is (state, batch, absorbing cost, noise [draws, B, A], evidence) -> (state, metrics). The state is donated:
+    the caller must not use the one it passed in. The call returns at once; reading a result waits for it.
     """
+    noise_size = shapes.action_size if shapes.kind == "continuous" else 0
 
     def block(state: Any, rows: jax.Array, cost_params: Any) -> tuple[Any, dict[str, jax.Array]]:
-        def body(state: Any, rows: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
+        key, noise = draw_noise(state.key, (rows.shape[0], draws, rows.shape[1], noise_size))
+
+        def body(state: Any, drawn: tuple[jax.Array, jax.Array]) -> tuple[Any, dict[str, jax.Array]]:
+            rows, noise = drawn
             batch = unpack(rows, shapes.observation_size, shapes.action_size)
             priced = Priced(*relabel(cost_params, batch))
-            return update(state, batch._replace(cost=priced.cost), priced.absorbing, priced.evidence)
+            return update(state, batch._replace(cost=priced.cost), priced.absorbing, noise, priced.evidence)
 
-        state, metrics = jax.lax.scan(body, state, rows)
+        state, metrics = jax.lax.scan(body, state._replace(key=key), (rows, noise))
         return state, jax.tree.map(jnp.mean, metrics)
 
     return jax.jit(block, donate_argnums=0)
@@ -527,11 +557,11 @@ def compile_sac(shapes: Shapes, config: SACConfig, *, relabel: Relabel = recorde
     """Compile SAC's block of updates (see `compile_block`); equal settings share one compiled program."""
 
     def update(
-        state: SACState, batch: Batch, absorbing_cost: jax.Array, _: Any
+        state: SACState, batch: Batch, absorbing_cost: jax.Array, noise: jax.Array, _: Any
     ) -> tuple[SACState, dict[str, jax.Array]]:
-        return sac_update(state, batch, absorbing_cost, shapes=shapes, config=config)
+        return sac_update(state, batch, absorbing_cost, noise, shapes=shapes, config=config)
 
-    return compile_block(update, shapes, relabel=relabel)
+    return compile_block(update, shapes, draws=2, relabel=relabel)
 
 
 @lru_cache(maxsize=32)
@@ -540,7 +570,7 @@ def compile_mdpo(
 ) -> Callable[..., Any]:
     """Compile MDPO's block of updates (see `compile_block`); equal settings share one compiled program."""
     update = partial(mdpo_update, shapes=shapes, config=config, expert_rows=expert_rows)
-    return compile_block(update, shapes, relabel=relabel)
+    return compile_block(update, shapes, draws=1, relabel=relabel)
 
 
 # ----------------------------------------------------------------------------------------------------------------
