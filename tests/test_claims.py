@@ -102,6 +102,24 @@ def figure_runs(folder: Path, **levels: float) -> list[report.Run]:
     return report.read([folder]).runs
 
 
+def test_a_task_that_one_side_lacks_does_not_cut_the_others_short(tmp_path: Path):
+    figure_runs(tmp_path, mdpo_neural=1.0, trpo_neural=0.4)
+    make_run(
+        tmp_path / "walker",
+        env="Walker2d-v5",
+        seed=0,
+        steps=5_000,
+        top=1.0,
+        policy="mdpo",
+        cost="neural",
+        bc_config=None,
+        cost_config={},
+    )
+    decided = studies.decide("gail-vs-oal", report.read([tmp_path]).runs)
+    assert decided
+    assert all("20,000 steps" in claim.where for claim in decided)
+
+
 def test_a_figures_claims_compare_what_they_say(tmp_path: Path):
     runs = figure_runs(tmp_path, mdpo_neural=1.0, mdpo_linear=1.01, mdpo_gail=0.5, trpo_neural=0.4, trpo_gail=0.9)
     decided = {(c.claim, c.where): c for c in studies.decide("gail-vs-oal", runs)}

@@ -262,6 +262,7 @@ def _compared(
     tasks = [task for task in dict.fromkeys(run.task for run in first) if any(run.task == task for run in second)]
     if not tasks:
         return []
+    first, second = ([run for run in side if run.task in tasks] for side in (first, second))
     end = min(run.steps[-1] for run in (*first, *second))
 
     def scores(runs: Sequence[report.Run], task: str) -> list[float]:
