@@ -1,6 +1,6 @@
 """Minutes to the expert, what a user feels: oal against `imitation`'s GAIL, each given the same minutes on two cores.
 
-python benchmarks/wallclock.py [--minutes 15] [--seeds 1] [--env ID ...] [--out FOLDER]
+python benchmarks/wallclock.py [--minutes 15] [--seeds 1] [--env ID ...] [--learner NAME ...] [--out FOLDER] [--resume]
 
 Every learner starts from nothing in a process of its own, alone on the machine, with the same 10 demonstrations. Its
 deterministic policy is evaluated as it goes; evaluations do not count. Curves are written as they come: curves.json,
@@ -8,7 +8,6 @@ curves.csv and a plot over minutes, normalised so that the expert is 1 and unifo
 """
 
 import argparse
-import csv
 import os
 import sys
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from deep import DEMONSTRATIONS, OURS, THREADS, exported_demos
 
 from oal import console, files, plots
 from oal.presets import preset
-from oal.provenance import provenance
+from oal.provenance import commit, provenance
 
 ENVIRONMENTS = ("HalfCheetah-v5", "Hopper-v5")
 LEARNERS: dict[str, dict[str, str]] = {
@@ -83,15 +82,22 @@ def measure(
     learners: Sequence[str] = tuple(LEARNERS),
     seeds: int = 1,
     out: Path = ROOT / ".bench" / "wallclock",
+    resume: bool = False,
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Run every learner on every environment with every seed; return the curves, and why a learner was skipped."""
+    """Run every learner on every environment with every seed; return the curves, and why a learner was skipped.
+
+    With `resume`, curves of these minutes that are in the folder already are kept and not drawn again.
+    """
     curves: list[dict[str, Any]] = []
+    if resume and (out / "curves.json").exists():
+        curves = [curve for curve in files.read_json(out / "curves.json")["curves"] if curve["minutes"] == minutes]
+    drawn = {(curve["environment"], curve["learner"], curve["seed"]) for curve in curves}
     skipped: dict[str, str] = {}
     tasks = {env_id: task(env_id) for env_id in env_ids}
     for seed in range(seeds):
         for env_id in env_ids:
             for learner in learners:
-                if learner in skipped:
+                if learner in skipped or (env_id, learner, seed) in drawn:
                     continue
                 print(f"  {env_id}, {learner}, seed {seed}: {minutes:g} minutes ...", flush=True)
                 options = LEARNERS[learner]
@@ -122,6 +128,7 @@ def measure(
                         "learner": learner,
                         "seed": seed,
                         "minutes": minutes,
+                        "commit": commit(),
                         "demonstrations": DEMONSTRATIONS,
                         "expert_return": scale["expert"],
                         "random_return": scale["random"],
@@ -136,13 +143,20 @@ def measure(
 def write(out: Path, curves: Sequence[dict[str, Any]], skipped: dict[str, str]) -> None:
     """Write what there is so far: JSON, CSV and a plot."""
     files.write_json(out / "curves.json", {"curves": list(curves), "skipped": skipped, **provenance()})
-    with files.replacing(out / "curves.csv") as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["environment", "learner", "seed", "minutes", "step", "return", "normalised"])
-        for curve in curves:
-            for point in curve["curve"]:
-                place = [curve["environment"], curve["learner"], curve["seed"], round(point["seconds"] / 60.0, 4)]
-                writer.writerow([*place, int(point["step"]), round(point["return"], 3), round(point["normalised"], 5)])
+    rows = [
+        {
+            "environment": curve["environment"],
+            "learner": curve["learner"],
+            "seed": curve["seed"],
+            "minutes": round(point["seconds"] / 60.0, 4),
+            "step": int(point["step"]),
+            "return": round(point["return"], 3),
+            "normalised": round(point["normalised"], 5),
+        }
+        for curve in curves
+        for point in curve["curve"]
+    ]
+    files.write_csv(out / "curves.csv", rows)
     draw(out / "curves", curves)
 
 
@@ -217,6 +231,7 @@ def main() -> None:
     parser.add_argument("--env", action="append", choices=ENVIRONMENTS, help="may be given more than once")
     parser.add_argument("--learner", action="append", choices=tuple(LEARNERS), help="may be given more than once")
     parser.add_argument("--out", type=Path, default=ROOT / ".bench" / "wallclock")
+    parser.add_argument("--resume", action="store_true", help="keep the folder's curves of as many minutes")
     options = parser.parse_args()
     end_worker_when_stopped()
     curves, skipped = measure(
@@ -225,6 +240,7 @@ def main() -> None:
         learners=options.learner or tuple(LEARNERS),
         seeds=options.seeds,
         out=options.out,
+        resume=options.resume,
     )
     rows = []
     for curve in curves:

@@ -237,6 +237,37 @@ def test_minutes_of_a_learner_that_never_arrives_count_in_full():
     assert against_ppo["reached"] == {"oal": 1, "imitation": 0}
 
 
+def test_curves_over_minutes_go_on_where_they_were_stopped(monkeypatch, tmp_path):
+    import wallclock
+
+    asked = []
+
+    def work(_: Any, __: str, **options: Any) -> dict[str, Any]:
+        asked.append((options["env"], options["cost"]))
+        points = [{"seconds": 60.0, "step": 10, "return": 5.0}]
+        return {"curve": points, "peak_memory_megabytes": 1.0}
+
+    monkeypatch.setattr(wallclock, "work", work)
+    monkeypatch.setattr(wallclock, "task", lambda env_id: {"demos": env_id, "expert": 10.0, "random": 0.0})
+
+    def measure(learner: str, minutes: float = 2.0) -> list[dict[str, Any]]:
+        return wallclock.measure(minutes=minutes, env_ids=["E"], learners=[learner], out=tmp_path, resume=True)[0]
+
+    measure("OAL-neural")
+    measure("OAL-neural")
+    assert asked == [("E", "neural")]
+    both = measure("OAL-linear")
+    assert [(curve["learner"], curve["curve"][0]["normalised"]) for curve in both] == [
+        ("OAL-neural", 0.5),
+        ("OAL-linear", 0.5),
+    ]
+    assert (tmp_path / "curves.csv").read_text().splitlines()[1:] == [
+        "E,OAL-neural,0,1.0,10,5.0,0.5",
+        "E,OAL-linear,0,1.0,10,5.0,0.5",
+    ]
+    assert [curve["minutes"] for curve in measure("OAL-neural", minutes=3.0)] == [3.0], "other minutes, other curves"
+
+
 def test_a_profile_tells_kinds_of_operations_apart():
     from profile_update import operations
 
