@@ -75,11 +75,15 @@ def shipped(_: str) -> str:
 
 
 def bench(what: str) -> str:
-    results = json.loads((DOCS / what.removeprefix("bench: ")).read_text(encoding="utf-8"))["results"]
+    """Make a benchmark's table; `bench: FILE before: FILE` puts what an earlier run had beside it."""
+    newest, _, earlier = what.removeprefix("bench: ").partition(" before: ")
+    results = json.loads((DOCS / newest).read_text(encoding="utf-8"))["results"]
+    before = json.loads((DOCS / earlier).read_text(encoding="utf-8"))["results"] if earlier else []
+    ratios_before = {result["name"]: f"{result['ratio']['median']:.3g}" for result in before if "ratio" in result}
     rows = []
     for result in results:
         if "skipped" in result:
-            rows.append([result["name"], "skipped", "", "", result["skipped"], "", ""])
+            rows.append([result["name"], "", "skipped", "", "", result["skipped"], "", ""])
             continue
         rates = ", ".join(
             f"{k} {v['median']:.4g}"
@@ -91,6 +95,7 @@ def bench(what: str) -> str:
         rows.append(
             [
                 result["name"],
+                ratios_before.get(result["name"], ""),
                 f"{result['ratio']['median']:.3g}",
                 spread,
                 result.get("aim", ""),
@@ -99,7 +104,7 @@ def bench(what: str) -> str:
                 result.get("differs", ""),
             ]
         )
-    columns = ["what", "ratio", "spread", "aim", "medians", "peak memory, MB", "what differs"]
+    columns = ["what", "before", "ratio", "spread", "aim", "medians", "peak memory, MB", "what differs"]
     # columns that no row fills are left out
     kept = [i for i in range(len(columns)) if any(str(row[i]) for row in rows)]
     return markdown([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
