@@ -21,7 +21,7 @@ SEEDS = 4
 
 
 TRIALS = 3
-"""Ceiling and updates are each the best of so many samples of about equal length, so that noise weighs on both alike."""
+"""Ceiling and updates are each the best of so many samples of about equal length: noise weighs on both alike."""
 
 
 def matmul_ceiling(size: int = 1024, products: int = 24, trials: int = TRIALS) -> float:
