@@ -4,7 +4,7 @@ python benchmarks/wallclock.py [--minutes 15] [--seeds 1] [--env ID ...] [--lear
 
 Every learner starts from nothing in a process of its own, alone on the machine, with the same 10 demonstrations. Its
 deterministic policy is evaluated as it goes; evaluations do not count. Curves are written as they come: curves.json,
-curves.csv and a plot over minutes, normalised so that the expert is 1 and uniformly random actions are 0.
+curves.csv, arrivals.csv and a plot over minutes, normalised so that the expert is 1 and uniformly random actions are 0.
 """
 
 import argparse
@@ -156,8 +156,29 @@ def write(out: Path, curves: Sequence[dict[str, Any]], skipped: dict[str, str]) 
         for curve in curves
         for point in curve["curve"]
     ]
-    files.write_csv(out / "curves.csv", rows)
-    draw(out / "curves", curves)
+    if curves:
+        files.write_csv(out / "curves.csv", rows)
+        files.write_csv(out / "arrivals.csv", arrivals(curves))
+        draw(out / "curves", curves)
+
+
+def arrivals(curves: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Say of every curve when it reached 90 % of the expert, and where it ended."""
+    rows = []
+    for curve in curves:
+        minutes, reached = minutes_to(curve["curve"], THRESHOLD, curve["minutes"])
+        last = curve["curve"][-1]
+        rows.append(
+            {
+                "environment": curve["environment"],
+                "learner": curve["learner"],
+                "seed": curve["seed"],
+                f"minutes to {THRESHOLD:.0%}": f"{minutes:.1f}" if reached else f"not in {curve['minutes']:g}",
+                "normalised return at the end": round(last["normalised"], 3),
+                "steps": int(last["step"]),
+            }
+        )
+    return rows
 
 
 def draw(path: str | os.PathLike[str], curves: Sequence[dict[str, Any]]) -> None:
@@ -242,16 +263,9 @@ def main() -> None:
         out=options.out,
         resume=options.resume,
     )
-    rows = []
-    for curve in curves:
-        minutes, reached = minutes_to(curve["curve"], THRESHOLD, options.minutes)
-        last = curve["curve"][-1]
-        when = f"{minutes:.1f}" if reached else f"not in {options.minutes:g}"
-        rows.append(
-            [curve["environment"], curve["learner"], curve["seed"], when, last["normalised"], int(last["step"])]
-        )
-    columns = ["environment", "learner", "seed", f"minutes to {THRESHOLD:.0%}", "normalised return at the end", "steps"]
-    console.table("Minutes to the expert", columns, rows)
+    write(options.out, curves, skipped)
+    if rows := arrivals(curves):
+        console.table("Minutes to the expert", list(rows[0]), [list(row.values()) for row in rows])
     for learner, why in skipped.items():
         print(f"{learner}: skipped, {why}")
     print(f"Written: {options.out / 'curves.csv'}")

@@ -265,6 +265,10 @@ def test_curves_over_minutes_go_on_where_they_were_stopped(monkeypatch, tmp_path
         "E,OAL-neural,0,1.0,10,5.0,0.5",
         "E,OAL-linear,0,1.0,10,5.0,0.5",
     ]
+    assert (tmp_path / "arrivals.csv").read_text().splitlines()[1:] == [
+        "E,OAL-neural,0,not in 2,0.5,10",
+        "E,OAL-linear,0,not in 2,0.5,10",
+    ]
     assert [curve["minutes"] for curve in measure("OAL-neural", minutes=3.0)] == [3.0], "other minutes, other curves"
 
 
