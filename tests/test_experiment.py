@@ -557,7 +557,7 @@ def test_twelve_runs_with_workers_killed_at_random_and_the_sweep_killed_twice(tm
         process = command(path, "--out", str(tmp_path / "out"), "--processes", "2")
         started.append(process)
         while process.poll() is None and (last_until is None or finished() < last_until):
-            time.sleep(chance.uniform(0.1, 1.5))
+            time.sleep(chance.uniform(0.05, 0.6))
             chance.shuffle(folders)  # each at most twice: more would be a reason to give it up
             victim = kill_one([f for f in folders if killed.count(f) < 2], after_checkpoint=False)
             killed += [] if victim is None else [victim]
@@ -565,7 +565,7 @@ def test_twelve_runs_with_workers_killed_at_random_and_the_sweep_killed_twice(tm
             process.kill()
         output, _ = process.communicate()
     assert started[-1].returncode == 0, output
-    assert len(killed) >= 8  # how many depends on how quick the machine is
+    assert len(killed) >= 12
     assert results(sweep) == twelve_undisturbed
     assert [ends(run) for run in sweep.runs()] == [1] * 12
 
