@@ -5,7 +5,7 @@ Every part returns plain dicts. What is compared runs in turn, in one run, repea
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,6 @@ from common import PEERS, ROOT, WorkerError, against, install, ratios, spread, w
 THREADS = 2
 DEMONSTRATIONS = 10
 OURS = Path(sys.executable)
-OURS_RUN = ("oal", "oal, paper")
-"""Names of workers that run oal: with its default preset, and with the paper's."""
 UPDATE_AIMS = {1: 0.8, 2: 0.7}
 REPLAY_BYTES = 4e9
 """What a replay of a million Humanoid-v5 transitions may take."""
@@ -133,10 +131,12 @@ def update(*, quick: bool = False) -> list[dict[str, Any]]:
 Worker = Callable[[], dict[str, Any]]
 
 
-def in_turn(workers: Mapping[str, Worker], repeats: int) -> tuple[dict[str, dict[str, list[float]]], dict[str, str]]:
+def in_turn(
+    workers: Mapping[str, Worker], peers: Collection[str], repeats: int
+) -> tuple[dict[str, dict[str, list[float]]], dict[str, str]]:
     """Run workers in turn, `repeats` times; return what each measured, and why a peer was skipped.
 
-    A peer that fails is left out from then on; a failure of oal's own worker is an error.
+    A peer that fails is left out from then on; a failure of one of oal's own workers is an error.
     """
     measured: dict[str, dict[str, list[float]]] = {name: {"rate": [], "memory": []} for name in workers}
     skipped: dict[str, str] = {}
@@ -147,7 +147,7 @@ def in_turn(workers: Mapping[str, Worker], repeats: int) -> tuple[dict[str, dict
             try:
                 result = worker()
             except WorkerError as error:
-                if name in OURS_RUN:
+                if name not in peers:
                     raise
                 skipped[name] = str(error)
                 continue
@@ -160,7 +160,7 @@ def compared(
     workers: Mapping[str, Worker], comparisons: Sequence[tuple[str, str, Mapping[str, Any]]], repeats: int
 ) -> list[dict[str, Any]]:
     """Compare workers of oal with peers': each comparison names both, and says what its entry says."""
-    measured, skipped = in_turn(workers, repeats)
+    measured, skipped = in_turn(workers, {peer for _, peer, _ in comparisons}, repeats)
     return [
         {"name": about["name"], "skipped": skipped[peer]}
         if peer in skipped

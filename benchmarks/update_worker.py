@@ -18,8 +18,6 @@ SIZES = (17, 6)
 """Of HalfCheetah's observations and actions."""
 BATCH_SIZE = 256
 SEEDS = 4
-
-
 TRIALS = 3
 """Ceiling and updates are each the best of so many samples of about equal length: noise weighs on both alike."""
 

@@ -156,10 +156,9 @@ def write(out: Path, curves: Sequence[dict[str, Any]], skipped: dict[str, str]) 
         for curve in curves
         for point in curve["curve"]
     ]
-    if curves:
-        files.write_csv(out / "curves.csv", rows)
-        files.write_csv(out / "arrivals.csv", arrivals(curves))
-        draw(out / "curves", curves)
+    files.write_csv(out / "curves.csv", rows)
+    files.write_csv(out / "arrivals.csv", arrivals(curves))
+    draw(out / "curves", curves)
 
 
 def arrivals(curves: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -263,7 +262,6 @@ def main() -> None:
         out=options.out,
         resume=options.resume,
     )
-    write(options.out, curves, skipped)
     if rows := arrivals(curves):
         console.table("Minutes to the expert", list(rows[0]), [list(row.values()) for row in rows])
     for learner, why in skipped.items():
