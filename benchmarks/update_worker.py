@@ -4,6 +4,7 @@ Run by benchmarks/deep.py, once for each number of threads: the ceiling and the 
 """
 
 import argparse
+import inspect
 import json
 import time
 from collections.abc import Callable
@@ -51,9 +52,12 @@ def seeds_together(
     import jax
     import jax.numpy as jnp
 
+    from oal import runtime
+
     states = [init(seed) for seed in range(SEEDS)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
-    vectorised = jax.jit(jax.vmap(compiled, in_axes=(0, None, None)), donate_argnums=0)
+    together = jax.vmap(inspect.unwrap(compiled), in_axes=(0, None, None))
+    vectorised = jax.jit(together, donate_argnums=0, compiler_options=runtime.compiler_options())
     stacked, _ = jax.block_until_ready(vectorised(stacked, rows, view))
     seconds: dict[str, list[float]] = {"one after the other": [], "vectorised": []}
     for _ in range(repeats):

@@ -120,11 +120,20 @@ def gaussian(params: MLP, observation: jax.Array, *, activation: Activation = "r
     """Return the actor's pre-tanh Gaussian; log-std depends on the state and is clipped to [-20, 2]."""
     hidden, last = _hidden(params, observation, activation=activation), params[-1]
     # samples in columns: the gradients of the few outputs are then rows, which XLA joins and multiplies much faster;
-    # the barrier keeps it from turning them back
+    # the barriers keep it from turning them back, and the product from being turned to columns too
     weight = jax.lax.optimization_barrier(last.weight.T)
-    outputs = jnp.matmul(weight, hidden.T) + last.bias[:, None]
+    outputs = _as_written(jnp.einsum("bi,oi->bo", hidden, weight)).T + last.bias[:, None]
     mean, log_std = (part.T for part in jnp.split(outputs, 2))
     return Gaussian(mean, jnp.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
+
+
+@jax.custom_jvp
+def _as_written(x: jax.Array) -> jax.Array:
+    """Keep XLA from computing x in another layout; derivatives pass freely."""
+    return jax.lax.optimization_barrier(x)
+
+
+_as_written.defjvp(lambda primals, tangents: (_as_written(*primals), *tangents))
 
 
 def gaussian_divergence(first: Gaussian, second: Gaussian) -> jax.Array:

@@ -34,6 +34,7 @@ from oal.envs import EnvSpec, Step, bootstrap_target, uniform_actions
 from oal.errors import InputError, at_least
 from oal.nets import MLP, ActionKind, HostActor
 from oal.replay import Batch, Replay, unpack
+from oal.runtime import compiler_options
 
 
 class Shapes(NamedTuple):
@@ -549,7 +550,7 @@ def compile_block(
         state, metrics = jax.lax.scan(body, state._replace(key=key), (rows, noise))
         return state, jax.tree.map(jnp.mean, metrics)
 
-    return jax.jit(block, donate_argnums=0)
+    return jax.jit(block, donate_argnums=0, compiler_options=compiler_options())
 
 
 @lru_cache(maxsize=32)

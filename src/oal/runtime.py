@@ -4,6 +4,7 @@ import hashlib
 import os
 import platform
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 from oal.errors import InputError, at_least
@@ -37,6 +38,30 @@ def keep_compiled_programs() -> None:
     folder = cache / "oal" / f"compiled-{_processor()}"
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
+
+
+@lru_cache(maxsize=1)
+def compiler_options() -> dict[str, str | bool]:
+    """Return XLA's options for a long loop of small networks' products; those that this XLA does not know are left out.
+
+    The loop's weights are updated in place instead of copied from step to step. On several threads YNNPACK splits such
+    products badly, and Eigen splits them well; on one thread YNNPACK is the quicker.
+    """
+    import jax
+
+    options: dict[str, str | bool] = {"xla_cpu_copy_insertion_use_region_analysis": True}
+    threads = os.environ.get("NPROC", "")
+    if (int(threads) if threads.isdigit() else os.cpu_count()) != 1:
+        options["xla_cpu_experimental_ynn_fusion_type"] = ""
+
+    def known(name: str) -> bool:
+        try:
+            jax.jit(lambda x: x, compiler_options={name: options[name]}).lower(0.0).compile()
+        except RuntimeError:
+            return False
+        return True
+
+    return {name: value for name, value in options.items() if known(name)}
 
 
 def _processor() -> str:
