@@ -92,10 +92,10 @@ def update(*, quick: bool = False) -> list[dict[str, Any]]:
 
     Each number of threads has a process of its own, which measures the ceiling too.
     """
-    repeats = 3 if quick else 9
+    repeats, updates = (1, 25) if quick else (9, 50)
     entries = []
     for threads, aim in UPDATE_AIMS.items():
-        result = work(OURS, "update_worker.py", threads=threads, repeats=repeats)
+        result = work(OURS, "update_worker.py", threads=threads, repeats=repeats, updates=updates)
         for name, values in result["updates"].items():
             entries.append(
                 {
@@ -187,8 +187,8 @@ def sac(*, quick: bool = False, env_id: str = "HalfCheetah-v5") -> list[dict[str
     timed: dict[str, Any] = {
         "env": env_id,
         "threads": THREADS,
-        "steps": 1_400 if quick else 3_500,
-        "skip": 700 if quick else 1_000,
+        "steps": 850 if quick else 3_500,
+        "skip": 600 if quick else 1_000,
     }
     workers: dict[str, Worker] = {
         "oal": lambda: work(OURS, "sac_worker.py", library="oal", **timed),
@@ -231,8 +231,8 @@ def gail(*, quick: bool = False, env_id: str = "HalfCheetah-v5") -> list[dict[st
     timed: dict[str, Any] = {
         "env": env_id,
         "threads": THREADS,
-        "steps": 1_400 if quick else 3_500,
-        "skip": 700 if quick else 1_000,
+        "steps": 850 if quick else 3_500,
+        "skip": 600 if quick else 1_000,
     }
     learning = {"player": "off", "demos": exported_demos(env_id), **timed}
     workers: dict[str, Worker] = {

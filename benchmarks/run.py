@@ -8,6 +8,7 @@ Every part that is finished goes into results.json at once; a part that is run a
 import argparse
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -69,7 +70,8 @@ def main() -> int:
     origin = {**provenance(), "quick": options.quick}
     results.write(path, entries, results.missing(entries, DEFAULT, parts))
     for place, part in enumerate(parts):
-        print(f"{part} ({place + 1} of {len(parts)}) ...", flush=True)
+        print(f"{part} ({place + 1} of {len(parts)}) ...", end=" ", flush=True)
+        start = time.perf_counter()
         try:
             new = PARTS[part](quick=options.quick)
         except Exception:
@@ -77,6 +79,7 @@ def main() -> int:
             failed.append(part)
         else:
             entries = results.ordered(results.merged(entries, part, new, origin), list(PARTS))
+        print(f"{time.perf_counter() - start:.0f} s", flush=True)
         results.write(path, entries, results.missing(entries, DEFAULT, [*failed, *parts[place + 1 :]]))
     now = [entry for entry in entries if entry["part"] in parts]
     console.table("oal's benchmark", results.COLUMNS, results.rows(now))

@@ -42,7 +42,7 @@ def run(*, quick: bool = False, env_id: str = "HalfCheetah-v5") -> list[dict[str
     Wall times of whole sweeps of the same two runs: processes, imports, compiled programs from the cache, learning,
     checkpoints and the last evaluation. Beside it, a run's wall time outside the learning loop.
     """
-    steps, repeats = (1_500, 1) if quick else (5_000, 3)
+    steps, repeats = (700, 1) if quick else (5_000, 3)
     seeds = (0, 1)
     _timed(env_id, processes=1, steps=600, seeds=(0,))  # fills the cache of compiled programs
     rates: dict[int, list[float]] = {1: [], 2: []}
