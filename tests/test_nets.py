@@ -29,6 +29,24 @@ def test_layer_norm_standardises_each_samples_hidden_units() -> None:
     np.testing.assert_allclose(nets.mlp(params, jnp.array(x, jnp.float32), layer_norm=True), out, rtol=1e-4, atol=1e-5)
 
 
+def test_layer_norms_derivative_equals_the_one_jax_derives_from_the_definition() -> None:
+    params = nets.init_mlp(jax.random.key(0), (3, 16, 12, 2))
+    x, weights = jax.random.normal(jax.random.key(1), (8, 3)), jax.random.normal(jax.random.key(2), (8, 2))
+
+    def defined(params: nets.MLP, x: jax.Array) -> jax.Array:
+        for layer in params[:-1]:
+            z = x @ layer.weight + layer.bias
+            mean, variance = z.mean(axis=1, keepdims=True), z.var(axis=1, keepdims=True)
+            x = jnp.maximum((z - mean) / jnp.sqrt(variance + 1e-5), 0.0)
+        return jnp.sum(weights * (x @ params[-1].weight + params[-1].bias))
+
+    def ours(params: nets.MLP, x: jax.Array) -> jax.Array:
+        return jnp.sum(weights * nets.mlp(params, x, layer_norm=True))
+
+    expected, found = (jax.grad(function, argnums=(0, 1))(params, x) for function in (defined, ours))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, expected)
+
+
 def test_layer_norm_makes_hidden_units_independent_of_the_scale_of_the_weights() -> None:
     params = nets.init_mlp(jax.random.key(0), (3, 64, 1))
     scaled = (nets.Layer(params[0].weight * 50.0, params[0].bias * 50.0), params[1])
