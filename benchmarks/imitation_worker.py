@@ -134,7 +134,6 @@ def learn_with_oal(options: argparse.Namespace, clock: Clock) -> None:
             "cost.minibatches": COST_MINIBATCHES,
             "cost.batch_size": COST_BATCH,
             "cost.update_every": COST_STEPS[options.player],
-            "bc.epochs": 0,
         }
         settings |= (
             {
@@ -152,6 +151,10 @@ def learn_with_oal(options: argparse.Namespace, clock: Clock) -> None:
                 "replay.updates_per_step": 1.0,
             }
         )
+    # the default preset holds its policy near a cloned one: an epoch of cloning, before the clock starts, is enough
+    epochs = int(options.preset == "default") if timed else options.bc_epochs
+    if epochs is not None:
+        settings["bc.epochs"] = epochs
     learner = OAL(
         options.env,
         demos.load(options.demos),
@@ -281,6 +284,7 @@ def main() -> None:
     parser.add_argument("--player", choices=["off", "on"], required=True)
     parser.add_argument("--cost", default="neural", help="oal's cost player")
     parser.add_argument("--preset", default="default", help="of oal")
+    parser.add_argument("--bc-epochs", type=int, help="of oal; 0 starts at random, without it the preset's own")
     parser.add_argument("--env", default="HalfCheetah-v5")
     parser.add_argument("--demos", required=True, help="demonstrations in imitation's npz format")
     parser.add_argument("--threads", type=int, default=1)

@@ -25,6 +25,7 @@ ENVIRONMENTS = ("HalfCheetah-v5", "Hopper-v5")
 LEARNERS: dict[str, dict[str, str]] = {
     "OAL-neural": {"library": "oal", "player": "off", "cost": "neural"},
     "OAL-linear": {"library": "oal", "player": "off", "cost": "linear"},
+    "OAL-neural, not cloned": {"library": "oal", "player": "off", "cost": "neural", "bc_epochs": "0"},
     "imitation GAIL + SAC": {"library": "imitation", "player": "off"},
     "imitation GAIL + PPO": {"library": "imitation", "player": "on"},
 }
@@ -48,9 +49,11 @@ def minutes_to(curve: Sequence[dict[str, float]], level: float, limit: float) ->
     return limit, False
 
 
-def differs(cost: str) -> str:
+def differs(learner: str) -> str:
     """Say what is not equal between the two sides."""
-    start = "" if preset("mdpo", cost).bc_config is None else ", which starts from a cloned policy"
+    options = LEARNERS[learner]
+    cloned = options.get("bc_epochs") != "0" and preset("mdpo", options["cost"]).bc_config is not None
+    start = ", which starts from a cloned policy" if cloned else ", without cloning"
     return (
         f"oal's default preset{start}; imitation: a random start, PPO as it was tuned there for the task, SAC at one "
         "update per step, environment version v4. A learner that does not get there counts with all its minutes"
@@ -230,7 +233,7 @@ def entries(curves: Sequence[dict[str, Any]], skipped: dict[str, str], minutes: 
                         "ratio": ratios([value for value, _ in them], [value for value, _ in us]),
                         "repeats": len(us),
                         "threads": THREADS,
-                        "differs": differs(LEARNERS[ours]["cost"]),
+                        "differs": differs(ours),
                         "peer_packages": PEERS["imitation"][-1],
                         "peak_memory_megabytes": {"oal": memory[env_id, ours], "imitation": memory[env_id, peer]},
                     }
