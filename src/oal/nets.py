@@ -72,7 +72,7 @@ def _standardised_relu(layer: Layer, x: jax.Array) -> jax.Array:
     """Apply an affine map, layer norm and ReLU: y = max(0, z r) with z = x W + b centred and r = 1/sqrt(mean z² + ε).
 
     Weights are centred, not outputs: it is the same, and there are fewer. The derivative is written out, because it
-    needs half the passes over activations of the one that JAX derives:
+    needs fewer passes over activations than the one that JAX derives:
         dz = [y > 0] r dy - z r² mean(dy y),  dW = xᵀ dz centred,  dx = dz Wᵀ
     """
     return _standardised_relu_forwards(layer, x)[0]
