@@ -97,7 +97,7 @@ def notes(entries: Iterable[Entry]) -> list[str]:
 def draw(path: str | os.PathLike[str], entries: Iterable[Entry]) -> None:
     """Draw every ratio with its spread and its aim."""
     measured = [entry for entry in entries if "ratio" in entry]
-    with plots.picture(path, width=9, height=0.45 * len(measured) + 1) as axes:
+    with plots.picture(path, width=14, height=0.3 * len(measured) + 1) as axes:
         for y, entry in enumerate(measured):
             # a share of nothing has no place on a logarithmic axis
             ratio = {name: max(value, 1e-3) for name, value in entry["ratio"].items()}
@@ -106,6 +106,7 @@ def draw(path: str | os.PathLike[str], entries: Iterable[Entry]) -> None:
                 y,
                 xerr=[[ratio["median"] - ratio["min"]], [ratio["max"] - ratio["median"]]],
                 marker="o",
+                ms=4,
                 capsize=3,
                 color=plots.COLOURS[0],
             )

@@ -242,7 +242,7 @@ def entries(curves: Sequence[dict[str, Any]], skipped: dict[str, str], minutes: 
 
 
 def run(*, quick: bool = False) -> list[dict[str, Any]]:
-    """The benchmark's part `wallclock`: two hours, or a minute each to see that all of it works."""
+    """The benchmark's part `wallclock`: three hours, or a minute each to see that all of it works."""
     minutes = 1.0 if quick else 15.0
     return entries(*measure(minutes=minutes), minutes)
 
