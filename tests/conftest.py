@@ -7,8 +7,10 @@ import pytest
 def pytest_configure(config: pytest.Config) -> None:
     """The fast tests run small programs once or twice: compiling them takes longest, so it is done without care.
 
-    Programs of full size run at half their speed that way, so the slow tests are left alone.
+    Programs of full size run at half their speed that way, so the slow tests are left alone. All tests compute on one
+    thread, as the workers of a sweep do: products are rounded otherwise on several (`runtime.compiler_options`).
     """
+    os.environ.setdefault("NPROC", "1")
     if config.getoption("markexpr") == "not slow":
         os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
