@@ -46,8 +46,8 @@ def compiler_options() -> dict[str, str | bool]:
     """Return XLA's options for a long loop of small networks' products; those that this XLA does not know are left out.
 
     The loop's weights are updated in place instead of copied from step to step. On several threads YNNPACK splits such
-    products badly, and Eigen splits them well; on one thread YNNPACK is the quicker. The two round differently, so a run
-    on one thread and the same run on several agree to rounding only.
+    products badly, and Eigen splits them well; on one thread YNNPACK is the quicker. The two round differently, so a
+    run on one thread and the same run on several agree to rounding only.
     """
     import jax
 
