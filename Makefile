@@ -51,7 +51,7 @@ bench: $(VENV)/.dev ## measure, as ratios in one run (BENCH=--quick for a short 
 	$(BIN)/python benchmarks/run.py $(BENCH)
 
 docs: $(VENV)/.dev ## write the generated parts of docs/ again
-	$(BIN)/python -m oal.equations_doc
+	$(BIN)/python docs/equations_page.py
 	$(BIN)/python docs/build.py
 
 test-lowest: | $(BIN)/python ## the fast tests with the oldest versions that pyproject.toml allows

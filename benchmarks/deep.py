@@ -24,7 +24,7 @@ def _timed_raw(env_id: str, steps: int, actions: np.ndarray) -> float:
     """Steps per second of gymnasium.make(env_id) in a bare loop."""
     import gymnasium as gym
 
-    from oal.seeding import integer
+    from oal.base.seeding import integer
 
     env = gym.make(env_id)
     env.reset(seed=integer(0, "env", 0, 0))  # as `Envs` below: both walk through the same episodes

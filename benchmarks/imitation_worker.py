@@ -119,12 +119,12 @@ class StopLearning(Exception):
 
 
 def learn_with_oal(options: argparse.Namespace, clock: Clock) -> None:
-    from oal import runtime
+    from oal.base import runtime
 
     runtime.set_threads(options.threads)
     runtime.keep_compiled_programs()
     from oal import demos
-    from oal.learner import OAL
+    from oal.deep.loop import OAL
 
     on_policy, timed = options.player == "on", isinstance(clock, RateClock)
     settings: dict[str, Any] = {}

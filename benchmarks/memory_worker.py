@@ -16,14 +16,14 @@ def main() -> None:
     parser.add_argument("--env", default="Humanoid-v5")
     parser.add_argument("--transitions", type=int, default=1_000_000)
     options = parser.parse_args()
-    from oal import runtime
+    from oal.base import runtime
 
     runtime.set_threads(options.threads)
     import numpy as np
 
-    from oal import checkpoint
+    from oal.base import checkpoint
+    from oal.deep.replay import Replay
     from oal.envs import describe, make
-    from oal.replay import Replay
 
     env = make(options.env)
     spec = describe(env)

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from update_worker import drawn_rows, matmul_ceiling, players
 
-from oal import console, files, runtime
-from oal.provenance import provenance
+from oal.base import console, files, runtime
+from oal.base.provenance import provenance
 
 LARGE_PRODUCT = 1e7
 """Operations: products of two hidden layers have 3e7, those with a narrow side less than a tenth of it."""

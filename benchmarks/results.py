@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from oal import files, plots
+from oal.base import files, plots
 
 Entry = dict[str, Any]
 

@@ -26,8 +26,8 @@ import tabular  # noqa: E402
 import wallclock  # noqa: E402
 from common import ROOT, end_worker_when_stopped  # noqa: E402
 
-from oal import console  # noqa: E402
-from oal.provenance import provenance  # noqa: E402
+from oal.base import console  # noqa: E402
+from oal.base.provenance import provenance  # noqa: E402
 
 PARTS: dict[str, Callable[..., list[results.Entry]]] = {
     "tabular": tabular.run,

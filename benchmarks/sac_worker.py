@@ -19,11 +19,11 @@ REPLAY_CAPACITY = 100_000
 
 
 def oal_rate(env_id: str, steps: int, skip: int, threads: int) -> float:
-    from oal import runtime
+    from oal.base import runtime
 
     runtime.set_threads(threads)
     runtime.keep_compiled_programs()
-    from oal.expert import ExpertConfig, Progress, prepare
+    from oal.deep.expert import ExpertConfig, Progress, prepare
 
     marks: list[tuple[int, float]] = []
 

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from common import WorkerError, install, ratios, reason, spread
 
-from oal import equations, mdp, seeding
-from oal.tabular import Settings, TabularOAL, settings_for
+from oal import equations
+from oal.base import seeding
+from oal.tabular import mdp
+from oal.tabular.learner import Settings, TabularOAL, settings_for
 
 SCALE = 0.005
 

@@ -52,7 +52,7 @@ def seeds_together(
     import jax
     import jax.numpy as jnp
 
-    from oal import runtime
+    from oal.base import runtime
 
     states = [init(seed) for seed in range(SEEDS)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
@@ -75,9 +75,9 @@ def players() -> dict[str, tuple[Any, ...]]:
     import flops
     import numpy as np
 
-    from oal.costs import CostPlayer, NetworkConfig, Pairs
-    from oal.offpolicy import MDPOConfig, SACConfig, Shapes, compile_mdpo, compile_sac, init_mdpo, init_sac
-    from oal.presets import preset
+    from oal.deep.costs import CostPlayer, NetworkConfig, Pairs
+    from oal.deep.offpolicy import MDPOConfig, SACConfig, Shapes, compile_mdpo, compile_sac, init_mdpo, init_sac
+    from oal.deep.presets import preset
 
     shapes = Shapes("continuous", *SIZES)
     rng = np.random.default_rng(0)
@@ -124,7 +124,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=50)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
-    from oal import runtime
+    from oal.base import runtime
 
     runtime.set_threads(options.threads)
     runtime.keep_compiled_programs()

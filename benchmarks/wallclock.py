@@ -17,9 +17,9 @@ from typing import Any
 from common import PEERS, ROOT, WorkerError, end_worker_when_stopped, install, ratios, spread, work
 from deep import DEMONSTRATIONS, OURS, THREADS, exported_demos
 
-from oal import console, files, plots
-from oal.presets import preset
-from oal.provenance import commit, provenance
+from oal.base import console, files, plots
+from oal.base.provenance import commit, provenance
+from oal.deep.presets import preset
 
 ENVIRONMENTS = ("HalfCheetah-v5", "Hopper-v5")
 LEARNERS: dict[str, dict[str, str]] = {

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from oal.mdp import FiniteMDP
+from oal.tabular.mdp import FiniteMDP
 
 
 def random_distributions(rng: np.random.Generator, *shape: int, zeros: float = 0.3) -> np.ndarray:

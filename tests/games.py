@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from oal.demos import Demos, Trajectory
-from oal.envs import record_demos
+from oal.demos.record import record_demos
 
 
 class Walk(gym.Env):

@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from oal import equations, kernels
-from oal.costsets import CostSet
-from oal.mdp import FiniteMDP, Trajectories
-from oal.tabular import Settings
+from oal import equations
+from oal.tabular import kernels
+from oal.tabular.costsets import CostSet
+from oal.tabular.learner import Settings
+from oal.tabular.mdp import FiniteMDP, Trajectories
 
 
 class ReferenceOAL:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from oal import bc, demos, envs, nets
-from oal.bc import PAPER_BC, BCConfig, clone, scheduled_adam
+from oal import demos, envs
+from oal.deep import bc, nets
+from oal.deep.bc import PAPER_BC, BCConfig, clone, scheduled_adam
 from oal.demos import Trajectory
 from oal.envs import EnvSpec
 from oal.errors import InputError

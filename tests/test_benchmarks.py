@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oal.costs import CostPlayer, NeuralConfig, Pairs
-from oal.offpolicy import MDPOConfig, SACConfig, Shapes, init_mdpo, init_sac, mdpo_update, sac_update
-from oal.replay import Batch
+from oal.deep.costs import CostPlayer, NeuralConfig, Pairs
+from oal.deep.offpolicy import MDPOConfig, SACConfig, Shapes, init_mdpo, init_sac, mdpo_update, sac_update
+from oal.deep.replay import Batch
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 

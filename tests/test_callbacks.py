@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oal import callbacks
+from oal.deep import callbacks
 from oal.envs import Evaluation
 from oal.errors import InputError, MissingExtraError
 

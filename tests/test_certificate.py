@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from oal import certificate, envs, equations, seeding
-from oal.certificate import Features, RegretMeter, certify, episode_masses
+from oal import envs, equations
+from oal.base import seeding
+from oal.base.files import write_json
+from oal.deep import certificate
+from oal.deep.certificate import Features, RegretMeter, certify, episode_masses
 from oal.demos import Trajectory
+from oal.demos.pairs import encoded_pairs
+from oal.demos.record import record_demos
 from oal.envs import Envs, EnvSpec, uniform_actions
 from oal.errors import InputError
-from oal.files import write_json
 
 SPEC = EnvSpec("Probe-v0", "continuous", 3, 2, (-2.0, -1.0), (2.0, 3.0), (2,), horizon=40)
 DISCRETE = EnvSpec("Buttons-v0", "discrete", 2, 3, action_start=1, horizon=20)
@@ -92,7 +96,7 @@ def test_the_kernel_distance_is_the_unbiased_mmd_over_pairs_of_different_episode
     learner = episodes(rng, 3, length=10, shift=1.0) + episodes(rng, 1, length=6, terminated=True)
     held_out = episodes(rng, 3, length=10)
     features = Features(held_out, SPEC)
-    steps = [features.standardised(*envs.encoded_pairs(t, SPEC)) for t in learner + held_out]
+    steps = [features.standardised(*encoded_pairs(t, SPEC)) for t in learner + held_out]
     absorbing = [1.0 - len(t) / SPEC.horizon if t.terminated else 0.0 for t in learner + held_out]
     expert = np.concatenate(steps[4:])
     distances = [np.sum((x - y) ** 2) for i, x in enumerate(expert) for y in expert[:i]]
@@ -448,7 +452,7 @@ def feed(meter: RegretMeter, streams: list[list[Trajectory]], rng: np.random.Gen
         for i in np.flatnonzero(valid):
             which, t = places[i]
             trajectory = streams[i][which]
-            encoded = envs.encoded_pairs(trajectory, SPEC)
+            encoded = encoded_pairs(trajectory, SPEC)
             observation[i], action[i] = encoded[0][t], encoded[1][t]
             last = t + 1 == len(trajectory)
             terminated[i], truncated[i] = last and trajectory.terminated, last and trajectory.truncated
@@ -488,7 +492,7 @@ def test_a_learner_that_repeats_the_demonstrations_has_no_regret(rng) -> None:
 
 def test_the_meter_continues_from_its_state_in_the_middle_of_an_episode(rng) -> None:
     expert, learner = episodes(rng, 3), episodes(rng, 2, shift=0.5)
-    pairs = [envs.encoded_pairs(t, SPEC) for t in learner]
+    pairs = [encoded_pairs(t, SPEC) for t in learner]
     never, always = np.zeros(1, bool), np.ones(1, bool)
 
     def steps(meter: RegretMeter, start: int, stop: int) -> None:
@@ -524,7 +528,7 @@ def test_an_abandoned_episode_is_not_counted(rng) -> None:
 def test_the_meter_follows_a_real_environment_and_costs_microseconds() -> None:
     running = Envs("CartPole-v1", count=2, seed=0)
     draw = seeding.generator(0, "probe")
-    expert = envs.record_demos("CartPole-v1", envs.UniformPolicy(running.spec).act, episodes=5, seed=1)
+    expert = record_demos("CartPole-v1", envs.UniformPolicy(running.spec).act, episodes=5, seed=1)
     meter = RegretMeter(expert, spec=running.spec, environments=2)
     steps = []
     for _ in range(400):

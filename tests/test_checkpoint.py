@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from oal import checkpoint
+from oal.base import checkpoint
 from oal.errors import InputError
 
 ARRAYS = {

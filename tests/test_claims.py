@@ -7,9 +7,10 @@ import pytest
 from scipy.stats import ttest_ind
 
 from made_runs import make_run
-from oal import claims, report, studies
+from oal import report
+from oal.base.stats import Mean, difference_interval, mean_interval
 from oal.errors import InputError
-from oal.stats import Mean, difference_interval, mean_interval
+from oal.lab import claims, studies
 
 
 def test_claims_are_decided_by_the_interval_of_paired_differences():

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from oal import config as configs
+from oal.base import config as configs
 from oal.errors import InputError
 
 

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oal import equations, nets
-from oal.costs import (
+from oal import equations
+from oal.deep import nets
+from oal.deep.costs import (
     CostConfig,
     CostPlayer,
     CostState,
@@ -24,10 +25,10 @@ from oal.costs import (
     lipschitz_penalty,
     merge,
 )
-from oal.costsets import CostSet
+from oal.deep.nets import Layer
+from oal.deep.replay import Batch
 from oal.errors import InputError
-from oal.nets import Layer
-from oal.replay import Batch
+from oal.tabular.costsets import CostSet
 
 O, A = 3, 2
 # compiling takes most of the time here: few configurations, and minibatches of one shape wherever it does not matter

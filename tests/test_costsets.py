@@ -6,9 +6,9 @@ from scipy.optimize import linprog, minimize
 
 from bruteforce import random_distributions, random_mdp
 from oal import equations
-from oal import mdp as mdps
-from oal.costsets import CostSet
 from oal.errors import InputError
+from oal.tabular import mdp as mdps
+from oal.tabular.costsets import CostSet
 
 SHAPE = (2, 4, 2)
 KINDS = pytest.mark.parametrize("kind", ["box", "l2", "simplex"])

@@ -142,8 +142,8 @@ def test_record_random_actions(tmp_path):
 
 def test_record_a_saved_policy(tmp_path):
     from oal import envs
-    from oal.nets import Layer
-    from oal.policy import Policy
+    from oal.deep.nets import Layer
+    from oal.deep.policy import Policy
 
     env = envs.make("Pendulum-v1")
     spec = envs.describe(env)

@@ -17,7 +17,8 @@ import pytest
 from gymnasium import spaces
 
 import oal.demos
-from oal.demos import Budget, Demos, Trajectory, npz
+from oal.base import npz
+from oal.demos import Budget, Demos, Trajectory
 from oal.demos.arrow import read_shards
 from oal.demos.hdf5 import read_minari
 from oal.demos.spaces import space_from_json

@@ -9,6 +9,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from oal import envs
+from oal.demos.record import record_demos
 from oal.envs import (
     ActionCodec,
     Envs,
@@ -21,6 +22,7 @@ from oal.envs import (
     occupancy_masses,
 )
 from oal.errors import InputError
+from replaying import replay_rewards
 
 
 class Counter(gym.Env):
@@ -351,15 +353,13 @@ def test_lockstep_episodes_equal_episodes_one_by_one() -> None:
 @pytest.mark.parametrize("env_id", ["Hopper-v5", "Pendulum-v1", "CartPole-v1"])
 def test_recorded_actions_replayed_from_the_recorded_state_give_the_recorded_rewards(env_id: str) -> None:
     spec = describe(envs.make(env_id))
-    demos = envs.record_demos(env_id, envs.UniformPolicy(spec, seed=1).act, episodes=3, seed=2)
+    demos = record_demos(env_id, envs.UniformPolicy(spec, seed=1).act, episodes=3, seed=2)
     assert demos.env_id == env_id
     for trajectory in demos:
         assert trajectory.seed is not None
         assert trajectory.rewards is not None
         env = envs.make(env_id)
-        replayed = envs.replay_rewards(
-            env, trajectory.actions, initial_state=trajectory.initial_state, seed=trajectory.seed
-        )
+        replayed = replay_rewards(env, trajectory.actions, initial_state=trajectory.initial_state, seed=trajectory.seed)
         np.testing.assert_allclose(replayed, trajectory.rewards, rtol=1e-5, atol=1e-5)
         assert len(replayed) == len(trajectory)
 

@@ -3,14 +3,15 @@
 import itertools
 import math
 
+import equations_page
 import numpy as np
 import pytest
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import rel_entr
 
 from bruteforce import random_distributions, random_mdp
-from oal import equations, equations_doc
-from oal import mdp as mdps
+from oal import equations
+from oal.tabular import mdp as mdps
 
 # H, S, A of the numbers worked out by hand below, with K = 100 episodes, N = 50 demonstrations and delta = 0.3.
 SHAPE = (2, 3, 2)
@@ -315,8 +316,8 @@ def test_value_difference_lemma(rng):
 
 
 def test_every_equation_names_its_place_in_the_paper_and_has_a_test():
-    listed = equations_doc.entries()
-    users = equations_doc.tests_by_name(equations_doc.ROOT / "tests")
+    listed = equations_page.entries()
+    users = equations_page.tests_by_name(equations_page.ROOT / "tests")
     functions = {name for name, value in vars(equations).items() if getattr(value, "__module__", "") == "oal.equations"}
     assert {entry.name for entry in listed} == functions
     assert not [entry.name for entry in listed if not entry.paper], "these docstrings lack a line `Paper: ...`"
@@ -326,6 +327,6 @@ def test_every_equation_names_its_place_in_the_paper_and_has_a_test():
 
 
 def test_the_page_of_equations_is_up_to_date():
-    written = equations_doc.PAGE.read_text(encoding="utf-8")
-    assert written == equations_doc.page(equations_doc.ROOT / "tests"), "docs/equations.md is stale: run  make docs"
-    assert all(f"| `{entry.name}` |" in written for entry in equations_doc.entries())
+    written = equations_page.PAGE.read_text(encoding="utf-8")
+    assert written == equations_page.page(equations_page.ROOT / "tests"), "docs/equations.md is stale: run  make docs"
+    assert all(f"| `{entry.name}` |" in written for entry in equations_page.entries())

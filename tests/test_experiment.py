@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from oal import cli, experiment, worker
+from oal import cli
+from oal.base.folder import RunFolder, plain
 from oal.errors import InputError
-from oal.executors import LOG, Ending, Inline, Processes, RayCluster
-from oal.experiment import Summary, Sweep
-from oal.runs import RunFolder, plain
-from oal.worker import Job
+from oal.lab import sweep as experiment
+from oal.lab import worker
+from oal.lab.executors import LOG, Ending, Inline, Processes, RayCluster
+from oal.lab.sweep import Summary, Sweep
+from oal.lab.worker import Job
 
 TINY: dict[str, Any] = {
     "env": "InvertedPendulum-v5",
@@ -619,7 +621,7 @@ def test_twelve_runs_on_two_ray_nodes_one_of_which_dies(tmp_path, twelve_undistu
 
 @pytest.fixture
 def oal(monkeypatch) -> Callable[..., Any]:
-    monkeypatch.setattr("oal.runtime.set_threads", lambda threads: None)  # JAX is loaded here already
+    monkeypatch.setattr("oal.base.runtime.set_threads", lambda threads: None)  # JAX is loaded here already
     monkeypatch.setenv("COLUMNS", "200")
     return lambda *words: CliRunner().invoke(cli.app, [str(word) for word in words])
 
@@ -631,7 +633,7 @@ def test_the_commands_run_list_show_and_remove(oal, tmp_path, monkeypatch):
     assert shown.exit_code == 0
     assert shown.output.count("new") == 3
     script = {0: ["finish"], 1: ["fail"], 2: ["finish"]}
-    monkeypatch.setattr("oal.executors.Processes", lambda count: Scripted(script))
+    monkeypatch.setattr("oal.lab.executors.Processes", lambda count: Scripted(script))
     ran = oal("sweep", path, "--out", out)
     assert ran.exit_code == 1
     assert "3 runs: 2 finished, 1 failed" in ran.output

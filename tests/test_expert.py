@@ -13,15 +13,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oal import checkpoint, expert
+from oal.base import checkpoint
+from oal.base.files import write_json
+from oal.base.folder import RunFolder
+from oal.deep import expert
+from oal.deep.expert import ExpertConfig, prepare
+from oal.deep.offpolicy import SACConfig
+from oal.deep.policy import Policy
 from oal.demos import load
 from oal.envs import Step, evaluate
 from oal.errors import InputError
-from oal.expert import ExpertConfig, prepare
-from oal.files import write_json
-from oal.offpolicy import SACConfig
-from oal.policy import Policy
-from oal.runs import RunFolder
 
 TINY = ExpertConfig(
     "Pendulum-v1",

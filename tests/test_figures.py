@@ -6,7 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from oal import figures, mdp
+from oal.lab import figures
+from oal.tabular import mdp
 
 TINY = {
     "exploration": {
@@ -53,7 +54,7 @@ def test_bc_column_is_the_regret_of_cloning(tmp_path):
     problem = mdp.spawn(4)
     expert = mdp.occupancy(problem, mdp.expert_policy(problem))
     one = mdp.Trajectories(np.array([[2, 0, 0]]), np.array([[0, 0, 0]]))
-    from oal.tabular import behavioural_cloning
+    from oal.tabular.learner import behavioural_cloning
 
     by_hand = np.maximum(mdp.occupancy(problem, behavioural_cloning(one, problem.shape)) - expert, 0).sum()
     assert 0 < rows[1, "BC"] <= by_hand * 1.5

@@ -7,10 +7,10 @@ import pytest
 from scipy import stats
 
 from bruteforce import random_mdp
-from oal import kernels
-from oal import mdp as mdps
-from oal.mdp import FiniteMDP, Trajectories
-from oal.tabular import TabularOAL
+from oal.tabular import kernels
+from oal.tabular import mdp as mdps
+from oal.tabular.learner import TabularOAL
+from oal.tabular.mdp import FiniteMDP, Trajectories
 
 STEEPEST = 0.6  # sqrt(K), and a tenth for what is not asymptotic yet
 DYNAMICS = pytest.mark.parametrize("stationary", [False, True], ids=["time-dependent", "stationary"])

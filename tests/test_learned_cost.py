@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from oal import checkpoint, files
+from oal.base import checkpoint, files
+from oal.base.folder import RunFolder
 from oal.cli import app
-from oal.costs import CostPlayer, CostView, GAILConfig, LinearConfig, NeuralConfig, Pairs
+from oal.deep.costs import CostPlayer, CostView, GAILConfig, LinearConfig, NeuralConfig, Pairs
+from oal.deep.learned_cost import CostReward, LearnedCost, input_names
+from oal.deep.nets import init_actor
+from oal.deep.policy import Policy
+from oal.deep.replay import Batch
 from oal.demos import Demos, Trajectory
 from oal.envs import ActionCodec, Envs, EnvSpec, describe, make, uniform_actions
 from oal.errors import InputError
-from oal.learned import CostReward, LearnedCost, input_names
-from oal.nets import init_actor
-from oal.policy import Policy
-from oal.replay import Batch
-from oal.runs import RunFolder
 
 LINEAR = LinearConfig(standardise=True, absorbing="coordinate", clip=5.0)
 NEURAL = NeuralConfig(hidden=(8, 8), standardise=True, absorbing="coordinate", clip=5.0)
@@ -99,7 +99,7 @@ def test_an_action_beyond_its_bounds_costs_what_the_bound_does() -> None:
 
 
 def test_batches_of_any_size_compile_few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    from oal import learned as module
+    from oal.deep import learned_cost as module
 
     monkeypatch.setattr(module, "_LARGEST_BATCH", 16)
     traces = []

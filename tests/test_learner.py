@@ -13,12 +13,12 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import games
 from games import CONTINUOUS, DICTIONARY, DISCRETE, HORIZON, Walk, demos_of
-from oal import checkpoint
+from oal.base import checkpoint
+from oal.deep.loop import GAIL, OAL, DivergedError, ExpertData
+from oal.deep.presets import COSTS, OFF_POLICY, POLICIES
 from oal.demos import Demos, Trajectory
 from oal.envs import VectorEnvs
 from oal.errors import InputError
-from oal.learner import GAIL, OAL, DivergedError, ExpertData
-from oal.presets import COSTS, OFF_POLICY, POLICIES
 
 OFF = {
     "policy.hidden": [8],

@@ -13,9 +13,9 @@ import pytest
 from scipy import stats
 
 from oal import demos
+from oal.deep.loop import OAL
+from oal.deep.presets import OFF_POLICY, POLICIES
 from oal.envs import UniformPolicy, evaluate
-from oal.learner import OAL
-from oal.presets import OFF_POLICY, POLICIES
 
 SEEDS = (0, 1, 2)
 EPISODES = 20

@@ -10,9 +10,9 @@ from scipy import stats
 import bruteforce
 from bruteforce import random_distributions, random_mdp
 from oal import equations
-from oal import mdp as mdps
 from oal.errors import InputError
-from oal.mdp import FiniteMDP, Trajectories
+from oal.tabular import mdp as mdps
+from oal.tabular.mdp import FiniteMDP, Trajectories
 
 STATIONARY = pytest.mark.parametrize("stationary", [False, True], ids=["time-dependent", "stationary"])
 

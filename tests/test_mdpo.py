@@ -11,10 +11,9 @@ import pytest
 from scipy import optimize
 
 import games
-from oal import nets
-from oal.errors import InputError
-from oal.nets import Layer
-from oal.offpolicy import (
+from oal.deep import nets
+from oal.deep.nets import Layer
+from oal.deep.offpolicy import (
     MDPOConfig,
     MDPONetworks,
     MDPOState,
@@ -29,7 +28,8 @@ from oal.offpolicy import (
     policy_terms,
     recorded_cost,
 )
-from oal.replay import Batch, Replay
+from oal.deep.replay import Batch, Replay
+from oal.errors import InputError
 
 CONTINUOUS = Shapes("continuous", 3, 2)
 DISCRETE = Shapes("discrete", 3, 4)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from oal import nets
+from oal.deep import nets
 
 
 def test_mlp_equals_a_loop_over_units() -> None:

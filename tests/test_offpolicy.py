@@ -7,19 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from oal import nets
+from oal.deep import nets
+from oal.deep.offpolicy import SACConfig, SACState, Shapes, compile_sac, draw_noise, init_sac, sac_update, soft_value
+from oal.deep.replay import Batch
 from oal.errors import InputError
-from oal.offpolicy import (
-    SACConfig,
-    SACState,
-    Shapes,
-    compile_sac,
-    draw_noise,
-    init_sac,
-    sac_update,
-    soft_value,
-)
-from oal.replay import Batch
 
 CONTINUOUS = Shapes("continuous", 3, 2)
 DISCRETE = Shapes("discrete", 3, 4)

@@ -15,13 +15,14 @@ from gymnasium import spaces
 from jax.flatten_util import ravel_pytree
 from scipy import integrate, stats
 
-from oal import checkpoint, nets, onpolicy, seeding
+from oal.base import checkpoint, seeding
+from oal.deep import nets, onpolicy
+from oal.deep.nets import Gaussian
+from oal.deep.offpolicy import Shapes
+from oal.deep.onpolicy import Data, MDPOOnConfig, OnPolicy, OnPolicyConfig, Rollout, TRPOConfig
+from oal.deep.replay import Batch
 from oal.envs import Envs, Step, VectorEnvs, evaluate
 from oal.errors import InputError
-from oal.nets import Gaussian
-from oal.offpolicy import Shapes
-from oal.onpolicy import Data, MDPOOnConfig, OnPolicy, OnPolicyConfig, Rollout, TRPOConfig
-from oal.replay import Batch
 
 CONTINUOUS = Shapes("continuous", 3, 2)
 DISCRETE = Shapes("discrete", 3, 4)

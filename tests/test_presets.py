@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from oal.deep.presets import COSTS, OFF_POLICY, POLICIES, PRESETS, LearnerConfig, preset, with_settings
 from oal.errors import InputError
-from oal.presets import COSTS, OFF_POLICY, POLICIES, PRESETS, LearnerConfig, preset, with_settings
 
 PAIRS = [(policy, cost) for policy in POLICIES for cost in COSTS]
 ON_POLICY = tuple(policy for policy in POLICIES if policy not in OFF_POLICY)

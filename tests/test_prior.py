@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog, nnls
 
-from oal import game, kernels, prior
-from oal import mdp as mdps
-from oal.costsets import CostSet
 from oal.errors import InputError
-from oal.mdp import FiniteMDP, Trajectories
-from oal.tabular import Sampler
+from oal.tabular import baselines as prior
+from oal.tabular import game, kernels
+from oal.tabular import mdp as mdps
+from oal.tabular.costsets import CostSet
+from oal.tabular.learner import Sampler
+from oal.tabular.mdp import FiniteMDP, Trajectories
 
 KINDS = ["box", "l2", "simplex"]
 

@@ -8,8 +8,8 @@ import pytest
 from gymnasium import spaces
 
 import games
+from oal.deep.loop import OAL
 from oal.demos import Demos, Trajectory
-from oal.learner import OAL
 
 QUICK = {
     "policy.hidden": [16],

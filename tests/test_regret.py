@@ -7,12 +7,13 @@ from scipy.optimize import linprog
 
 import bruteforce
 from bruteforce import random_distributions, random_mdp
-from oal import equations, regret
-from oal import mdp as mdps
-from oal.costsets import CostSet
+from oal import equations
 from oal.errors import InputError
-from oal.mdp import FiniteMDP, Trajectories
-from oal.tabular import TabularOAL
+from oal.tabular import mdp as mdps
+from oal.tabular import regret
+from oal.tabular.costsets import CostSet
+from oal.tabular.learner import TabularOAL
+from oal.tabular.mdp import FiniteMDP, Trajectories
 
 KINDS = pytest.mark.parametrize("kind", ["box", "l2", "simplex"])
 MODELS = pytest.mark.parametrize("model", ["estimated", "known"])

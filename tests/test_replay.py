@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from oal.deep.replay import Replay
 from oal.errors import InputError
-from oal.replay import Replay
 
 
 def numbered(start: int, count: int) -> tuple[np.ndarray, ...]:

@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from made_runs import EXPERT, GIF, RANDOM, make_run, make_study, write
-from oal import plots, report
+from oal import report
+from oal.base import plots
 from oal.cli import app
 from oal.errors import InputError
 from oal.report import charts, curves, groups, pictures, results, summary
@@ -490,8 +491,8 @@ def test_bad_commands(tmp_path):
 
 
 def test_the_helper_writes_the_contract(tmp_path):
-    """What the tests make up is what `oal.runs` reads."""
-    from oal.runs import RunFolder
+    """What the tests make up is what `oal.base.folder` reads."""
+    from oal.base.folder import RunFolder
 
     folder = RunFolder.open(make_run(tmp_path / "a"))
     assert folder.kind == "learner"

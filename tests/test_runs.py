@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oal import files, runs
+from oal.base import files
+from oal.base import folder as runs
+from oal.base.folder import RunFolder
 from oal.errors import InputError
-from oal.runs import RunFolder
 
 CONFIG = {"env": "Hopper-v5", "seed": 3, "policy_config": {"hidden": (64, 64)}}
 METADATA = {"commit": "abc", "expert_return": np.float32(2.5), "random_return": None}

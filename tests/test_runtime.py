@@ -7,7 +7,7 @@ import sys
 import jax
 import pytest
 
-from oal import runtime
+from oal.base import runtime
 
 IN_PLACE = "xla_cpu_copy_insertion_use_region_analysis"
 PRODUCTS = "xla_cpu_experimental_ynn_fusion_type"

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from oal import demos, envs
-from oal.files import read_json
+from oal.base.files import read_json
+from replaying import replay_rewards
 
 DATA = files("oal") / "data" / "demos"
 TABLE = read_json(str(DATA / "table.json"))
@@ -56,7 +57,7 @@ def test_replaying_the_actions_from_the_recorded_state_gives_the_rewards(name: s
         assert trajectory.seed is not None
         assert trajectory.rewards is not None
         steps = len(trajectory) if index == 0 else 50
-        replayed = envs.replay_rewards(
+        replayed = replay_rewards(
             env, trajectory.actions[:steps], initial_state=trajectory.initial_state, seed=trajectory.seed
         )
         np.testing.assert_allclose(replayed, trajectory.rewards[:steps], rtol=1e-4, atol=1e-4)

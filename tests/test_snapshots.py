@@ -10,7 +10,7 @@ import pytest
 from gymnasium.envs.classic_control import PendulumEnv
 from gymnasium.vector import SyncVectorEnv
 
-from oal import checkpoint
+from oal.base import checkpoint
 from oal.envs import Envs, VectorEnvs, uniform_actions
 from oal.errors import InputError
 

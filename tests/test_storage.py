@@ -9,12 +9,12 @@ pytest.importorskip("fsspec")
 
 import fsspec
 
-from oal import executors, worker
+from oal.base.folder import RunFolder, plain
 from oal.errors import InputError
-from oal.executors import Processes, RayCluster
-from oal.runs import RunFolder, plain
-from oal.storage import Storage
-from oal.worker import Job
+from oal.lab import executors, worker
+from oal.lab.executors import Processes, RayCluster
+from oal.lab.storage import Storage
+from oal.lab.worker import Job
 from test_experiment import TINY, results, tiny
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from oal import studies
 from oal.errors import InputError
-from oal.executors import Processes
+from oal.lab import studies
+from oal.lab.executors import Processes
 
 
 def test_the_papers_scale_is_the_papers(tmp_path: Path) -> None:

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from oal import mdp as mdps
-from oal import seeding
-from oal.costsets import CostSet
+from oal.base import seeding
 from oal.errors import InputError
-from oal.mdp import FiniteMDP, Trajectories
-from oal.tabular import PRESETS, Sampler, TabularOAL, behavioural_cloning, learn_seeds, settings_for
+from oal.tabular import mdp as mdps
+from oal.tabular.costsets import CostSet
+from oal.tabular.learner import PRESETS, Sampler, TabularOAL, behavioural_cloning, learn_seeds, settings_for
+from oal.tabular.mdp import FiniteMDP, Trajectories
 from reference import ReferenceOAL
 
 OPTIONS = [

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oal import demos, training
+from oal import demos
+from oal.base.folder import RunFolder
+from oal.deep.learned_cost import LearnedCost
+from oal.deep.loop import DivergedError
+from oal.deep.policy import Policy
+from oal.deep.presets import preset
 from oal.errors import InputError
-from oal.learned import LearnedCost
-from oal.learner import DivergedError
-from oal.policy import Policy
-from oal.presets import preset
-from oal.runs import RunFolder
+from oal.lab import run as training
 
 SMALL = {
     "policy.hidden": [16],

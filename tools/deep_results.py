@@ -18,12 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from oal import files, report, studies
-from oal.presets import preset
-from oal.provenance import provenance
+from oal import report
+from oal.base import files
+from oal.base.folder import RunFolder, plain
+from oal.base.provenance import provenance
+from oal.base.stats import mean_interval
+from oal.deep.presets import preset
+from oal.lab import studies
 from oal.report import groups, pictures
-from oal.runs import RunFolder, plain
-from oal.stats import mean_interval
 
 STEPS = (25_000, 50_000, 100_000, 150_000, 300_000, 1_000_000)
 GOAL = 0.9

@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from oal import demos, files
-from oal.expert import KIND, ExpertConfig, best_policy
-from oal.runs import RunFolder
+from oal import demos
+from oal.base import files
+from oal.base.folder import RunFolder
+from oal.deep.expert import KIND, ExpertConfig, best_policy
 
 DATA = Path(__file__).resolve().parent.parent / "src" / "oal" / "data" / "demos"
 

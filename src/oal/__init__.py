@@ -9,29 +9,41 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from oal import callbacks, demos, envs, mdp, prior, regret, tabular, training
-    from oal.bc import BC
-    from oal.certificate import certify
-    from oal.costsets import CostSet
+    from oal import demos, envs, tabular
+    from oal.deep import callbacks
+    from oal.deep.bc import BC
+    from oal.deep.certificate import certify
+    from oal.deep.learned_cost import LearnedCost
+    from oal.deep.loop import GAIL, OAL
+    from oal.deep.policy import Policy
     from oal.errors import InputError
-    from oal.learned import LearnedCost
-    from oal.learner import GAIL, OAL
-    from oal.mdp import FiniteMDP
-    from oal.policy import Policy
-    from oal.tabular import TabularOAL
+    from oal.lab import run as training
+    from oal.tabular import TabularOAL, mdp, regret
+    from oal.tabular import baselines as prior
+    from oal.tabular.costsets import CostSet
+    from oal.tabular.mdp import FiniteMDP
 
-_MODULES = ("callbacks", "demos", "envs", "mdp", "prior", "regret", "tabular", "training")
+_MODULES = {
+    "callbacks": "deep.callbacks",
+    "demos": "demos",
+    "envs": "envs",
+    "mdp": "tabular.mdp",
+    "prior": "tabular.baselines",
+    "regret": "tabular.regret",
+    "tabular": "tabular",
+    "training": "lab.run",
+}
 _NAMES = {
-    "BC": "bc",
-    "GAIL": "learner",
-    "OAL": "learner",
-    "CostSet": "costsets",
-    "FiniteMDP": "mdp",
+    "BC": "deep.bc",
+    "GAIL": "deep.loop",
+    "OAL": "deep.loop",
+    "CostSet": "tabular.costsets",
+    "FiniteMDP": "tabular.mdp",
     "InputError": "errors",
-    "LearnedCost": "learned",
-    "Policy": "policy",
-    "TabularOAL": "tabular",
-    "certify": "certificate",
+    "LearnedCost": "deep.learned_cost",
+    "Policy": "deep.policy",
+    "TabularOAL": "tabular.learner",
+    "certify": "deep.certificate",
 }
 
 __all__ = [
@@ -59,7 +71,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return import_module(f"oal.{name}")
+        return import_module(f"oal.{_MODULES[name]}")
     if name in _NAMES:
         return getattr(import_module(f"oal.{_NAMES[name]}"), name)
     raise AttributeError(f"module 'oal' has no attribute '{name}'")

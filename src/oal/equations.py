@@ -1,8 +1,8 @@
 """Every tabular equation of the paper as one pure function, in the paper's order.
 
 Costs are minimised. `d` are occupancies `[H, S, A]`, `p` transitions `[H, S, A, S']`, `pi` policies `[H, S, A]`, `c`
-costs `[H, S, A]`; steps count from zero. These are the definitions: the compiled code in `oal.kernels` is tested
-against them. Each docstring names the place in the paper.
+costs `[H, S, A]`; steps count from zero. These are the definitions: compiled code elsewhere is tested against
+them. Each docstring names the place in the paper.
 """
 
 import numpy as np

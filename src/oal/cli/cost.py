@@ -14,11 +14,11 @@ def cost(
     export: Path | None = typer.Option(None, help="Write it as .safetensors, or a linear cost as .json or .csv."),
 ) -> None:
     """Show a learned cost: what it is, and the weight of each feature of a linear one."""
-    from oal import console
-    from oal.costs import LinearConfig
+    from oal.base import console
+    from oal.base.folder import RunFolder
+    from oal.deep.costs import LinearConfig
+    from oal.deep.learned_cost import LearnedCost
     from oal.errors import InputError
-    from oal.learned import LearnedCost
-    from oal.runs import RunFolder
 
     folder = None if run.is_file() else RunFolder.open(run)
     if folder is not None and not folder.cost.exists():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from oal.runs import RunFolder
+    from oal.base.folder import RunFolder
 
 GRID_DEMONSTRATIONS = 50
 SIZE, HORIZON, WALLS = 6, 24, ((1, 1), (1, 2), (2, 4), (3, 1), (4, 3), (4, 4))
@@ -24,7 +24,7 @@ def demo(
     threads: int = typer.Option(2, help="Threads of computation."),
 ) -> None:
     """Learn to balance a pendulum from shipped demonstrations, without their reward, and say how close it is."""
-    from oal import runtime
+    from oal.base import runtime
 
     runtime.set_threads(threads)
     runtime.keep_compiled_programs()
@@ -35,8 +35,9 @@ def demo(
 
 
 def _deep(out: Path, steps: int) -> None:
-    from oal import console, training
-    from oal.presets import preset
+    from oal.base import console
+    from oal.deep.presets import preset
+    from oal.lab import run as training
 
     typer.echo(f"{ENVIRONMENT}: the learner sees 10 demonstrations, and not what they were rewarded for.")
     # a second demo does not touch the first one's run
@@ -64,8 +65,8 @@ def _deep(out: Path, steps: int) -> None:
 
 
 def _curves(path: Path, folder: "RunFolder") -> None:
-    from oal import plots
-    from oal.learned import LearnedCost
+    from oal.base import plots
+    from oal.deep.learned_cost import LearnedCost
 
     records, expert = folder.records(), folder.metadata["expert_return"]
     with plots.picture(path, columns=3, width=3.9, height=3.4) as (left, middle, right):
@@ -97,12 +98,13 @@ def _curves(path: Path, folder: "RunFolder") -> None:
 
 
 def _tabular(out: Path, episodes: int, seeds: int) -> None:
-    from oal import mdp, seeding
-    from oal.console import progress, table
-    from oal.costsets import CostSet
-    from oal.files import write_csv
-    from oal.stats import mean_interval
-    from oal.tabular import TabularOAL, behavioural_cloning, learn_seeds
+    from oal.base import seeding
+    from oal.base.console import progress, table
+    from oal.base.files import write_csv
+    from oal.base.stats import mean_interval
+    from oal.tabular import mdp
+    from oal.tabular.costsets import CostSet
+    from oal.tabular.learner import TabularOAL, behavioural_cloning, learn_seeds
 
     typer.echo("And exactly, in a finite MDP: an expert crosses a slippery grid, the learner sees its trajectories.")
     demos = GRID_DEMONSTRATIONS
@@ -160,8 +162,9 @@ def _tabular(out: Path, episodes: int, seeds: int) -> None:
 def _picture(path: Path, problem: Any, learners: list[Any], d_expert: Any, cloned: list[Any]) -> None:
     import numpy as np
 
-    from oal import mdp, plots
-    from oal.costsets import CostSet
+    from oal.base import plots
+    from oal.tabular import mdp
+    from oal.tabular.costsets import CostSet
 
     box = CostSet("box", problem.shape)
     k = np.unique(np.geomspace(1, learners[0].episodes, 200).astype(int))

@@ -52,7 +52,7 @@ def show(
     """Show what is in FILE: shapes, returns, lengths, how episodes ended."""
     import json
 
-    from oal import console
+    from oal.base import console
     from oal.demos import detect
 
     demos = _load(file, env, strict, time_limit)
@@ -198,7 +198,9 @@ def record(
     at_least("episodes", episodes, 1)
     if Path(out).is_file() and not overwrite:
         raise InputError(f"{out} exists already: choose another name or add --overwrite")
-    from oal import envs, seeding
+    from oal import envs
+    from oal.base import seeding
+    from oal.demos.record import record_demos
 
     if policy == "random":
         if env is None:
@@ -219,7 +221,7 @@ def record(
         act = saved.sample if stochastic else saved.act
         described = f"the policy {policy}, {'sampled' if stochastic else 'deterministic'}"
     command = f"oal demos record {policy} --env {env_id} --episodes {episodes} --seed {seed}"
-    demos = envs.record_demos(
+    demos = record_demos(
         env_id,
         act,
         episodes=episodes,
@@ -233,7 +235,7 @@ def record(
 
 def _saved_policy(run: str, seed: int) -> Any:
     """Load the policy of a run folder (the best one if it was kept) or of a policy file."""
-    from oal.policy import Policy
+    from oal.deep.policy import Policy
 
     path = Path(run)
     if path.is_dir():

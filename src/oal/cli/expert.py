@@ -20,11 +20,11 @@ def expert(
     quiet: bool = typer.Option(False, "--quiet", help="No progress bar."),
 ) -> None:
     """Train a soft actor-critic expert, keep its best policy and record trajectories of it."""
-    from oal import console, runtime
+    from oal.base import console, runtime
 
     runtime.set_threads(threads)
     runtime.keep_compiled_programs()
-    from oal import expert as experts
+    from oal.deep import expert as experts
     from oal.envs import describe, make
 
     folder = out if out is not None else Path("runs") / f"expert-{env.replace('/', '_')}"

@@ -9,7 +9,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from oal.claims import Claim
+    from oal.lab.claims import Claim
 
 DEEP = ("gail-vs-oal", "lipschitz", "trajectories", "pretraining")
 
@@ -58,9 +58,9 @@ def figure(
     if name in DEEP:
         _deep(name, out or Path("figures") / name, scale, policy, demonstrations, threads, against, ray)
         return
-    from oal import figures
     from oal.cli.tabular import given
     from oal.errors import InputError, choice
+    from oal.lab import figures
 
     choice("figure", name, (*figures.FIGURES, *DEEP))
     draw = figures.FIGURES[name]
@@ -85,7 +85,7 @@ def figure(
 
 
 def _show(claims: "Sequence[Claim]", title: str) -> None:
-    from oal.console import table
+    from oal.base.console import table
 
     columns = ["claim", "where", "difference", "95 % interval", "verdict"]
     rows = [
@@ -105,12 +105,12 @@ def _deep(
     against: "Sequence[Path]",
     ray: str | None,
 ) -> None:
-    from oal import runtime
+    from oal.base import runtime
 
     runtime.set_threads(1)
     runtime.keep_compiled_programs()
-    from oal import studies
-    from oal.executors import Processes, RayCluster
+    from oal.lab import studies
+    from oal.lab.executors import Processes, RayCluster
 
     sweep = studies.plan(name, scale=scale, policy=policy, out=out, demonstrations=demonstrations)
     typer.echo(f"{name}, {scale}: {len(sweep.runs())} runs in {sweep.out}; stop and start again at will.")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from oal.executors import Executor
-    from oal.runs import RunFolder
+    from oal.base.folder import RunFolder
+    from oal.lab.executors import Executor
 
 runs_app = typer.Typer(no_args_is_help=True, help="List, show and remove run folders.")
 
@@ -28,7 +28,7 @@ def sweep(
     quiet: bool = typer.Option(False, "--quiet", help="No table of progress."),
 ) -> None:
     """Carry out the runs of a sweep that are not finished yet. Stop it and start it again at will."""
-    from oal import console, runtime
+    from oal.base import console, runtime
     from oal.errors import InputError
 
     if sum((processes is not None, inline, ray is not None)) > 1:
@@ -37,8 +37,8 @@ def sweep(
         raise InputError("--storage is for a cluster whose nodes share no disk: add --ray, or leave it out")
     runtime.set_threads(1)
     runtime.keep_compiled_programs()
-    from oal.experiment import Sweep
-    from oal.runs import RunFolder
+    from oal.base.folder import RunFolder
+    from oal.lab.sweep import Sweep
 
     plan = Sweep.read(file, out=out)
     if dry_run:
@@ -58,7 +58,7 @@ def sweep(
 
 
 def _executor(processes: int | None, inline: bool, ray: str | None, storage: str | None) -> "Executor":
-    from oal import executors
+    from oal.lab import executors
 
     if inline:
         return executors.Inline()
@@ -71,8 +71,8 @@ ROOT = typer.Argument(Path("runs"), help="A folder with runs below it.")
 @runs_app.command("list")
 def list_runs(root: Path = ROOT) -> None:
     """List the runs below a folder, and how far they are."""
-    from oal import console
-    from oal.runs import RunFolder
+    from oal.base import console
+    from oal.base.folder import RunFolder
 
     found = RunFolder.find(root)
     columns = ("run", "steps", "state", "return", "expert")
@@ -82,8 +82,8 @@ def list_runs(root: Path = ROOT) -> None:
 @runs_app.command("show")
 def show_run(run: Path = typer.Argument(..., help="A run folder.")) -> None:
     """Show one run: its configuration, how far it is, its last record, and why it failed."""
-    from oal import console
-    from oal.runs import RunFolder
+    from oal.base import console
+    from oal.base.folder import RunFolder
 
     folder = RunFolder.open(run)
     status, records = folder.status, folder.records()
@@ -103,8 +103,8 @@ def remove_runs(
     yes: bool = typer.Option(False, "--yes", help="Do not ask."),
 ) -> None:
     """Remove runs with everything in their folders. Runs that are being trained are refused."""
+    from oal.base.folder import BusyError, RunFolder
     from oal.errors import InputError, choice
-    from oal.runs import BusyError, RunFolder
 
     if state is not None:
         choice("state", state, STATES)

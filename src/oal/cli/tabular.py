@@ -20,8 +20,8 @@ chain[:ALPHA] | spawn[:STATES] | garnet[:STATES[:ACTIONS]] | gridworld[:SIZE]
 
 def environment(name: str, horizon: int | None) -> Any:
     """Make the MDP that a name of the command line stands for."""
-    from oal import mdp
     from oal.errors import InputError
+    from oal.tabular import mdp
 
     family, *rest = name.split(":")
     families = {
@@ -88,11 +88,12 @@ def learn(
     out: Path | None = typer.Option(None, help="Folder for curves (CSV), a picture and the configuration."),
     as_json: bool = typer.Option(False, "--json", help="Print the summary as JSON."),
 ) -> None:
-    from oal import mdp, regret, seeding
-    from oal.console import progress, table
+    from oal.base import seeding
+    from oal.base.console import progress, table
+    from oal.base.stats import mean_interval
     from oal.errors import InputError, at_least
-    from oal.stats import mean_interval
-    from oal.tabular import Sampler, TabularOAL, behavioural_cloning, learn_seeds
+    from oal.tabular import mdp, regret
+    from oal.tabular.learner import Sampler, TabularOAL, behavioural_cloning, learn_seeds
 
     at_least("--demos", demos, 1)
     at_least("--episodes", episodes, 1)
@@ -198,9 +199,10 @@ def _write(
 ) -> None:
     import numpy as np
 
-    from oal import files, plots, regret
-    from oal.files import write_csv
-    from oal.provenance import provenance
+    from oal.base import files, plots
+    from oal.base.files import write_csv
+    from oal.base.provenance import provenance
+    from oal.tabular import regret
 
     write_csv(out / "runs.csv", results)
     files.write_json(out / "config.json", config | provenance())
@@ -245,9 +247,11 @@ def compare(
 ) -> None:
     import dataclasses
 
-    from oal import mdp, prior, seeding
-    from oal.console import progress, table
+    from oal.base import seeding
+    from oal.base.console import progress, table
     from oal.errors import at_least
+    from oal.tabular import baselines as prior
+    from oal.tabular import mdp
 
     at_least("--demos", demos, 1)
     problem = environment(env, horizon)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from oal.training import Run
+    from oal.lab.run import Run
 
 ENV = typer.Argument(..., help="A Gymnasium environment id, e.g. Hopper-v5.")
 DEMOS = typer.Option("", help="A file, minari:ID or a shipped name; default: the environment's shipped ones.")
@@ -44,8 +44,9 @@ def train(
 ) -> None:
     """Learn a policy from demonstrations, into a run folder."""
     _prepare(threads)
-    from oal import config, training
-    from oal.presets import preset as make_config
+    from oal.base import config
+    from oal.deep.presets import preset as make_config
+    from oal.lab import run as training
 
     settings = dict(config.parse(text) for text in set_)
     run = training.start(
@@ -83,8 +84,8 @@ def clone(
 ) -> None:
     """Clone the demonstrations' actions, without touching the environment: the baseline to beat."""
     _prepare(threads)
-    from oal import training
-    from oal.bc import BCConfig
+    from oal.deep.bc import BCConfig
+    from oal.lab import run as training
 
     folder = out if out is not None else Path("runs") / f"{env.replace('/', '_')}-clone-{seed}"
     evaluation = training.clone(
@@ -112,7 +113,7 @@ def resume(
 ) -> None:
     """Go on with a run from its last checkpoint, exactly as if it had never been stopped."""
     _prepare(threads)
-    from oal import training
+    from oal.lab import run as training
 
     _go(training.resume(run, total_steps=steps), quiet=quiet, tensorboard=tensorboard, wandb=wandb)
 
@@ -128,7 +129,8 @@ def evaluate(
 ) -> None:
     """Say how close a run's policy is to the expert: the imitation certificate, and the return where there is one."""
     _prepare(1)
-    from oal import console, training
+    from oal.base import console
+    from oal.lab import run as training
 
     result = training.certify(run, episodes=episodes, best=best, deterministic=not sampled, seed=seed)
     console.table(f"Imitation certificate of {run}", result.columns, result.table())
@@ -142,14 +144,14 @@ def evaluate(
 
 
 def _prepare(threads: int) -> None:
-    from oal import runtime
+    from oal.base import runtime
 
     runtime.set_threads(threads)
     runtime.keep_compiled_programs()
 
 
 def _go(run: "Run", *, quiet: bool, tensorboard: bool, wandb: str | None) -> None:
-    from oal import callbacks
+    from oal.deep import callbacks
 
     sinks: list[Any] = []
     if tensorboard:

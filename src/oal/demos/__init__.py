@@ -1,7 +1,33 @@
 """Demonstrations: trajectories of an expert, checked on the way in, in the formats people have them in."""
 
+from typing import TYPE_CHECKING, Any
+
+from oal.base.limits import Budget
 from oal.demos.formats import FORMATS, detect, load, save, shipped
-from oal.demos.limits import Budget
 from oal.demos.trajectories import Demos, Spread, Statistics, Trajectory
 
-__all__ = ["FORMATS", "Budget", "Demos", "Spread", "Statistics", "Trajectory", "detect", "load", "save", "shipped"]
+if TYPE_CHECKING:
+    from oal.demos.record import record_demos
+
+__all__ = [
+    "FORMATS",
+    "Budget",
+    "Demos",
+    "Spread",
+    "Statistics",
+    "Trajectory",
+    "detect",
+    "load",
+    "record_demos",
+    "save",
+    "shipped",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # recording steps an environment; reading a file needs none, and no Gymnasium
+    if name == "record_demos":
+        from oal.demos.record import record_demos
+
+        return record_demos
+    raise AttributeError(f"module 'oal.demos' has no attribute '{name}'")

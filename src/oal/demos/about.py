@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from oal.demos.limits import MAX_TEXT
+from oal.base.limits import MAX_TEXT
 from oal.demos.spaces import space_from_json, space_to_json
 from oal.demos.trajectories import Demos
 from oal.errors import InputError, shortened

@@ -17,9 +17,9 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from oal.base.limits import DEFAULT_BUDGET, MAX_TEXT, Budget, check_episodes
 from oal.demos import about as about_text
 from oal.demos.assembly import build, need_finals
-from oal.demos.limits import DEFAULT_BUDGET, MAX_TEXT, Budget, check_episodes
 from oal.demos.trajectories import Demos
 from oal.errors import InputError, MissingExtraError, shortened
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from oal.demos.limits import check_episodes
+from oal.base.limits import check_episodes
 from oal.demos.trajectories import Demos, Trajectory
 from oal.errors import InputError
 

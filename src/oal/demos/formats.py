@@ -1,6 +1,6 @@
 """Find out which format demonstrations are in, read them and write them.
 
-The `.npz` formats, all read through `oal.demos.npz`, which opens no pickle:
+The `.npz` formats, all read through `oal.base.npz`, which opens no pickle:
 
 oal          observations, actions, rewards, lengths, has_final, terminated, truncated, about (JSON text)
 sb           Stable-Baselines ExpertDataset: obs, actions, rewards, episode_starts, episode_returns; here with
@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from oal.base import npz
+from oal.base.limits import DEFAULT_BUDGET, Budget, check_episodes
 from oal.demos import about as about_text
-from oal.demos import arrow, hdf5, npz
+from oal.demos import arrow, hdf5
 from oal.demos.about import About
 from oal.demos.assembly import build, column, episode_column, flags, need_finals, only_at_end, per_step, split
-from oal.demos.limits import DEFAULT_BUDGET, Budget, check_episodes
 from oal.demos.trajectories import Demos
 from oal.errors import InputError, choice
 

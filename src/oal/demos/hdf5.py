@@ -24,14 +24,14 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from oal.base.files import replacing
+from oal.base.limits import DEFAULT_BUDGET, DEFLATE_MAX_RATIO, MAX_EPISODES, MAX_TEXT, Budget, check_episodes
 from oal.demos import about as about_text
 from oal.demos.about import About
 from oal.demos.assembly import build, flags, need_finals, only_at_end, per_step, split
-from oal.demos.limits import DEFAULT_BUDGET, DEFLATE_MAX_RATIO, MAX_EPISODES, MAX_TEXT, Budget, check_episodes
 from oal.demos.spaces import flatten, is_composite, space_from_json
 from oal.demos.trajectories import Demos
 from oal.errors import InputError, MissingExtraError, shortened
-from oal.files import replacing
 
 
 def _h5py(needed_for: str) -> Any:

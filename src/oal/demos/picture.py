@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from oal.base.files import replacing
 from oal.demos.trajectories import Demos
 from oal.errors import InputError
-from oal.files import replacing
 
 SUFFIXES = (".png", ".pdf", ".svg")
 INK, SOFT = "#1f4e79", "#9dc3e6"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from oal import seeding
+from oal.base import seeding
 from oal.errors import InputError, at_least
 
 if TYPE_CHECKING:

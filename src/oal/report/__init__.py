@@ -4,9 +4,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from oal import files
+from oal.base import files
+from oal.base.provenance import provenance
 from oal.errors import InputError
-from oal.provenance import provenance
 from oal.report import summary
 from oal.report.groups import group
 from oal.report.page import Report, render

@@ -9,7 +9,7 @@ from html import escape
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from oal.plots import COLOURS
+from oal.base.plots import COLOURS
 from oal.report.statistics import Interval
 
 Array = NDArray[np.float64]

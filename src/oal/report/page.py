@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from oal.plots import COLOURS
+from oal.base.plots import COLOURS
 from oal.report import charts, curves, statistics, summary
 from oal.report.charts import Rule, Series, short, written
 from oal.report.groups import Group, algorithms, comparability, shared, tasks

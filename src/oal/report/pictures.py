@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from oal import plots
+from oal.base import plots
 from oal.report import charts, curves
 from oal.report.groups import Group, algorithms, tasks
 from oal.report.results import Kind

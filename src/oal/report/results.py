@@ -11,10 +11,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from oal.base.files import read_json
+from oal.base.folder import STATUSES, RunFolder
 from oal.errors import InputError, shortened
-from oal.files import read_json
 from oal.report import statistics
-from oal.runs import STATUSES, RunFolder
 
 Array = NDArray[np.float64]
 Kind = Literal["behaviour", "evaluation"]

@@ -1,0 +1,1 @@
+"""What everything stands on: files, checkpoints, seeds, settings, the console, pictures and statistics."""

@@ -1,0 +1,293 @@
+"""Run folders: the one contract between what trains and what reports.
+
+A folder holds config.json and metadata.json (what is run, and where it came from), status.json (how far it is),
+metrics.jsonl (one record per line), metrics.csv (the same as a table) and the files named in `RunFolder`. Every file
+is replaced in one step or only appended to, so a run killed at any moment leaves a folder that can be read and resumed.
+"""
+
+import csv
+import json
+import math
+import os
+import weakref
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from oal.base import files
+from oal.errors import InputError, choice
+
+try:
+    import fcntl
+except ImportError:  # not on every system: there, nothing keeps two processes out of one folder
+    fcntl = None
+
+FORMAT_VERSION = 1
+STATUSES = ("running", "finished", "stopped", "failed")
+_OLD_STATUSES = {"trained": "finished"}
+
+
+class BusyError(InputError):
+    """Another process trains into the folder."""
+
+
+class RunFolder:
+    """One run's folder. `RunFolder(path)` reads nothing yet; `open` and `create` say at once what is wrong."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        path = self.path = Path(path)
+        self.metrics = path / "metrics.jsonl"
+        self.table = path / "metrics.csv"
+        self.checkpoint = path / "checkpoint.safetensors"
+        self.best = path / "best.safetensors"
+        self.policy = path / "policy.safetensors"
+        self.cost = path / "cost.safetensors"
+        self.demos = path / "demos.npz"
+        self.held_out = path / "held-out.npz"
+        self.certificate = path / "certificate.json"
+        self.video = path / "video.gif"
+        self._config_path = path / "config.json"
+        self._metadata_path = path / "metadata.json"
+        self._status_path = path / "status.json"
+        self._lock_path = path / ".lock"
+        self._held: weakref.finalize | None = None
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
+    # ----- begin and open
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        config: Mapping[str, Any],
+        metadata: Mapping[str, Any],
+        *,
+        kind: str = "learner",
+    ) -> "RunFolder":
+        """Begin a run in a new folder and lock it; a folder that holds a run already is refused."""
+        folder = cls(path)
+        folder.lock()
+        try:
+            if any(file.exists() for file in (folder._config_path, folder.metrics, folder.checkpoint)):
+                raise InputError(f"{folder} holds a run already: add --resume to continue it, or choose another folder")
+            folder.set_status("running", step=0)
+            # the config comes last: a folder has a run once everything else that describes it is there
+            folder.describe(config, metadata, kind=kind)
+        except BaseException:
+            folder.release()
+            raise
+        return folder
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, kind: str | None = None) -> "RunFolder":
+        """Open a run that was begun before; with `kind`, only one of that kind. Locking it is the caller's choice."""
+        folder = cls(path)
+        found, _ = folder._read_config()
+        if kind is not None and found != kind:
+            raise InputError(f"{folder} holds a run of kind '{found}', not '{kind}': choose another folder")
+        _ = folder.metadata
+        return folder
+
+    @classmethod
+    def find(cls, root: str | os.PathLike[str]) -> list["RunFolder"]:
+        """List the run folders below a path, itself included, in the order of their paths."""
+        root = Path(root)
+        if not root.is_dir():
+            raise InputError(f"{root}: there is no such folder")
+        found = []
+        for folder, subfolders, names in os.walk(root):
+            subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+            # other results have a config too; only a run has a status
+            if "config.json" in names and "status.json" in names:
+                found.append(Path(folder))
+        return [cls(folder) for folder in sorted(found)]
+
+    # ----- what the run is
+
+    @property
+    def kind(self) -> str:
+        """What trains here: "learner" or "expert"."""
+        return self._read_config()[0]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self._read_config()[1]
+
+    @property
+    def described(self) -> bool:
+        """Whether `describe` was ever called here."""
+        return self._config_path.exists()
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        written = self._read_object(self._config_path)
+        if "format" in written:
+            return self._read_object(self._metadata_path)
+        # before the format had a number, experts kept the environment beside the config and had no other metadata
+        known = self._read_object(self._metadata_path) if self._metadata_path.exists() else {}
+        return known | {"environment": written.get("environment")}
+
+    def describe(self, config: Mapping[str, Any], metadata: Mapping[str, Any], *, kind: str = "learner") -> None:
+        """Write what the run is: at its beginning, or again when a resumed run is given another end."""
+        files.write_json(self._metadata_path, plain(metadata))
+        files.write_json(self._config_path, {"format": FORMAT_VERSION, "kind": kind, "config": plain(config)})
+
+    def forget(self) -> None:
+        """Take back `describe`: the folder holds no run any more. Hold the lock, and only where nothing was learned."""
+        self._config_path.unlink(missing_ok=True)
+
+    def _read_config(self) -> tuple[str, dict[str, Any]]:
+        if not self._config_path.exists():
+            raise InputError(f"{self._config_path}: there is no such file, so {self} holds no run: check the path")
+        written = self._read_object(self._config_path)
+        if "format" not in written and "expert" in written:
+            kind, config = "expert", written["expert"]
+        else:
+            version = written.get("format")
+            if isinstance(version, int) and version > FORMAT_VERSION:
+                raise InputError(f"{self} was written by a later version of oal (format {version}): update oal")
+            kind, config = written.get("kind", "learner"), written.get("config")
+        if not isinstance(kind, str) or not isinstance(config, dict):
+            raise InputError(f"{self._config_path}: not the config of a run, or damaged: choose another folder")
+        return kind, config
+
+    def _read_object(self, path: Path) -> dict[str, Any]:
+        value = files.read_json(path)
+        if not isinstance(value, dict):
+            raise InputError(f"{path}: not a JSON object but {type(value).__name__}: the file is damaged")
+        return value
+
+    # ----- how far it is
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What `set_status` wrote last. A killed run still says "running"."""
+        status = self._read_object(self._status_path)
+        return status | {"status": _OLD_STATUSES.get(status.get("status", ""), status.get("status"))}
+
+    def set_status(self, status: str, *, step: int, **extra: Any) -> None:
+        choice("status", status, STATUSES)
+        files.write_json(self._status_path, plain({"status": status, "step": step, **extra}))
+
+    # ----- metrics
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        """Append one record; numbers that are not finite become null."""
+        line = json.dumps(plain(record), allow_nan=False).encode() + b"\n"
+        size = 0
+        try:
+            with self.metrics.open("a+b") as file:
+                size = file.seek(0, os.SEEK_END)
+                if size:
+                    file.seek(-1, os.SEEK_END)
+                    if file.read(1) != b"\n":  # a kill cut the last line short: begin a new one
+                        line = b"\n" + line
+                file.write(line)
+        except OSError as error:
+            if self.metrics.exists():
+                os.truncate(self.metrics, size)
+            raise InputError(
+                f"{self.metrics}: the record could not be written ({error.strerror}); the records before it are kept: "
+                "make room and resume"
+            ) from error
+
+    def records(self) -> list[dict[str, Any]]:
+        """Read all records, without lines that a kill cut short."""
+        return [record for _, record in self._lines()]
+
+    def rewind(self, step: int) -> None:
+        """Drop the records logged after `step`, where a checkpoint was taken."""
+        if self.metrics.exists():
+            kept = (line for line, record in self._lines() if record.get("step", math.inf) <= step)
+            files.write_text(self.metrics, "".join(line + "\n" for line in kept))
+
+    def _lines(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        if not self.metrics.exists():
+            return
+        for line in self.metrics.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                record = json.loads(line, parse_constant=lambda _: None)
+            except json.JSONDecodeError:
+                continue
+            if isinstance(record, dict):
+                yield line, record
+
+    def write_table(self) -> None:
+        """Write metrics.csv: one column per metric that is never a list, in the order they first appear."""
+        records = self.records()
+        columns = list(dict.fromkeys(name for record in records for name in record))
+        lists = {name for record in records for name, value in record.items() if isinstance(value, (list, dict))}
+        with files.replacing(self.table) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, [name for name in columns if name not in lists], extrasaction="ignore")
+            writer.writeheader()
+            writer.writerows(records)
+
+    # ----- one process at a time
+
+    def lock(self) -> None:
+        """Keep other processes from training into this folder until `release`, or until this process is gone.
+
+        Where the system or the file system has no locks, the run goes on without one.
+        """
+        if self._held is not None and self._held.alive:
+            return
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise InputError(f"{self}: cannot be used as a run folder ({error.strerror}): choose another") from error
+        # closed by `release`, with the object, or at the end of the process; closing gives the lock back
+        self._held = weakref.finalize(self, os.close, descriptor)
+        if fcntl is None:
+            return
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 20).decode(errors="replace").strip() or "unknown"
+            self.release()
+            raise BusyError(
+                f"{self} is being trained into by another process (id {holder}): wait for it, stop it, or choose "
+                "another folder"
+            ) from None
+        except OSError:
+            return
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, str(os.getpid()).encode())
+        files.sweep(self.path)
+
+    @property
+    def busy(self) -> bool:
+        """Whether some process trains here now, as far as locks can tell."""
+        if fcntl is None or not self._lock_path.exists():
+            return False
+        with self._lock_path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+        return False
+
+    def release(self) -> None:
+        """Let other processes train into this folder."""
+        if self._held is not None:
+            self._held()
+
+
+def plain(value: Any) -> Any:
+    """Turn a value into what JSON can hold: arrays become lists, numbers that are not finite become None."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    return value

@@ -1,0 +1,47 @@
+"""One look for all pictures: a figure with the house's style, saved as PNG and SVG."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from oal.base.files import replacing
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+STYLE = {
+    "figure.dpi": 110,
+    "savefig.dpi": 160,
+    "savefig.bbox": "tight",
+    "font.size": 10,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    # The same data gives the same file.
+    "svg.hashsalt": "oal",
+}
+
+
+@contextmanager
+def picture(
+    path: str | os.PathLike[str], *, columns: int = 1, width: float = 5.0, height: float = 3.6
+) -> Iterator[Any]:
+    """Yield `columns` axes side by side (one if 1); at the end save `path`.png and `path`.svg. No screen is used."""
+    import matplotlib
+    from cycler import cycler
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    style: dict[Any, Any] = {**STYLE, "axes.prop_cycle": cycler(color=COLOURS)}
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(width * columns, height), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots(1, columns)
+        yield axes
+        for suffix in (".png", ".svg"):
+            metadata = {"Date": None} if suffix == ".svg" else {}
+            with replacing(Path(f"{path}{suffix}")) as temporary:
+                figure.savefig(temporary, metadata=metadata)

@@ -1,0 +1,327 @@
+"""Behavioural cloning: fit an actor to demonstrated pairs, as a policy of its own or as a start for a policy player."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from oal.base import console, seeding
+from oal.deep import nets
+from oal.deep.nets import MLP, Activation, Layer
+from oal.deep.policy import Policy
+from oal.demos import Demos, Trajectory
+from oal.demos.pairs import encoded_pairs
+from oal.envs import EnvSource, EnvSpec, Evaluation, describe, evaluate, make
+from oal.errors import InputError, at_least, choice
+
+EPOCHS_PER_DISPATCH = 10
+ACTION_EDGE = 0.999
+"""Likelihoods see actions no nearer to the bounds ±1: arctanh has no value there."""
+STD_FLOOR = 1e-3
+"""Observations that hardly vary are not blown up beyond a thousandfold."""
+
+
+@dataclass(frozen=True)
+class BCConfig:
+    """How an actor is fitted. Discrete actions always use their likelihood (cross-entropy)."""
+
+    epochs: int = 1_000
+    batch_size: int = 128
+    learning_rate: float = 3e-4
+    cooldown: float = 1.0 / 3.0
+    """Over this last share of the updates the learning rate falls to 0 in a line. The last iterates of a constant rate
+    are noisy: of two seeds with the same loss one walks and the other falls."""
+    loss: Literal["mse", "likelihood"] = "mse"
+    """Continuous actions: squared error of the deterministic action, or likelihood of the squashed Gaussian."""
+    log_std: float = -1.0
+    """mse: the log-std that the actor is left with, so that it still explores."""
+    least_log_std: float = -5.0
+    """likelihood: the log-std is not fitted below this; a deterministic expert would drive it to minus infinity."""
+    standardise: bool = True
+    """Learn in coordinates where observations are standardised; the actor that comes out takes them as they are."""
+    validation_fraction: float = 0.0
+    """Share of the episodes that is kept for validation."""
+    patience: int | None = None
+    """Stop after so many epochs without a better validation loss, and keep the best actor; None: never."""
+
+    def __post_init__(self) -> None:
+        at_least("epochs", self.epochs, 1)
+        at_least("batch_size", self.batch_size, 1)
+        choice("loss", self.loss, ("mse", "likelihood"))
+        if not self.learning_rate > 0.0:
+            raise InputError(f"learning_rate is {self.learning_rate}: it must be above 0")
+        if not 0.0 <= self.cooldown <= 1.0:
+            raise InputError(f"cooldown is {self.cooldown}: it must lie in [0, 1]")
+        if not nets.LOG_STD_MIN <= self.log_std <= nets.LOG_STD_MAX:
+            raise InputError(f"log_std is {self.log_std}: it must lie in [{nets.LOG_STD_MIN:g}, {nets.LOG_STD_MAX:g}]")
+        if not nets.LOG_STD_MIN <= self.least_log_std < nets.LOG_STD_MAX:
+            raise InputError(f"least_log_std is {self.least_log_std}: it must be below {nets.LOG_STD_MAX:g}")
+        if not 0.0 <= self.validation_fraction < 1.0:
+            raise InputError(f"validation_fraction is {self.validation_fraction}: it must lie in [0, 1)")
+        if self.patience is not None:
+            at_least("patience", self.patience, 1)
+            if self.validation_fraction == 0.0:
+                raise InputError("patience needs a validation_fraction above 0: stopping looks at the validation loss")
+
+
+PAPER_BC = BCConfig(batch_size=64, learning_rate=1e-4, cooldown=0.0, standardise=False, validation_fraction=0.3)
+"""The paper's 1,000 epochs with the pretraining of the library that its code is built on."""
+
+
+class History(NamedTuple):
+    """Mean loss of each epoch, and the validation loss after it (None without validation)."""
+
+    loss: np.ndarray
+    validation_loss: np.ndarray | None
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# Losses
+
+
+def squared_error(actor: MLP, observation: jax.Array, action: jax.Array, *, activation: Activation) -> jax.Array:
+    """Mean of (tanh(mean) - a)² over pairs and action dimensions."""
+    distribution = nets.gaussian(actor, observation, activation=activation)
+    return jnp.mean((jnp.tanh(distribution.mean) - action) ** 2)
+
+
+def negative_log_likelihood(
+    actor: MLP, observation: jax.Array, action: jax.Array, *, least_log_std: float, activation: Activation
+) -> jax.Array:
+    """-mean log π(a|s) of the squashed Gaussian with a bounded log-std, which is pulled back where it oversteps."""
+    mean, log_std = jnp.split(nets.mlp(actor, observation, activation=activation), 2, axis=-1)
+    bounded = jnp.clip(log_std, least_log_std, nets.LOG_STD_MAX)
+    pre_tanh = jnp.arctanh(jnp.clip(action, -ACTION_EDGE, ACTION_EDGE))
+    log_prob = nets.gaussian_log_prob(nets.Gaussian(mean, bounded), pre_tanh)
+    return jnp.mean(jnp.sum((log_std - bounded) ** 2, axis=-1) - log_prob)
+
+
+def cross_entropy(actor: MLP, observation: jax.Array, action: jax.Array, *, activation: Activation) -> jax.Array:
+    """-mean log π(a|s) of one-hot actions."""
+    return -jnp.mean(jnp.sum(action * nets.log_policy(actor, observation, activation=activation), axis=-1))
+
+
+def loss_function(spec: EnvSpec, config: BCConfig, activation: Activation) -> Callable[..., jax.Array]:
+    """Return the loss (actor, observations [B, O], encoded actions [B, A]) -> [] that a configuration asks for."""
+    if spec.kind == "discrete":
+        return lambda *args: cross_entropy(*args, activation=activation)
+    if config.loss == "mse":
+        return lambda *args: squared_error(*args, activation=activation)
+    return lambda *args: negative_log_likelihood(*args, least_log_std=config.least_log_std, activation=activation)
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# Fitting
+
+
+class _Fit(NamedTuple):
+    """Everything that an epoch changes; `best` is the actor of the best validation loss so far."""
+
+    actor: MLP
+    optimiser: Any
+    best: MLP
+    best_loss: jax.Array
+
+
+Pairs = tuple[jax.Array, jax.Array]
+
+
+def scheduled_adam(config: BCConfig, pairs: int) -> optax.GradientTransformation:
+    """Return Adam with the rate's schedule for so many training pairs."""
+    updates = config.epochs * (pairs // min(config.batch_size, pairs))
+    cooling = round(config.cooldown * updates)
+    if cooling == 0:
+        return optax.adam(config.learning_rate)
+    falling = optax.linear_schedule(config.learning_rate, 0.0, cooling, transition_begin=updates - cooling)
+    return optax.adam(falling)
+
+
+@lru_cache(maxsize=32)
+def _compile_epochs(spec: EnvSpec, config: BCConfig, activation: Activation) -> Callable[..., Any]:
+    """Compile (fit, training pairs, validation pairs or None, keys [E]) -> (fit, losses [E], validation losses [E])."""
+    loss = loss_function(spec, config, activation)
+
+    def epochs(fit: _Fit, training: Pairs, validation: Pairs | None, keys: jax.Array) -> Any:
+        count = len(training[0])
+        batch = min(config.batch_size, count)
+        adam = scheduled_adam(config, count)
+
+        def step(carry: tuple[MLP, Any], index: jax.Array) -> tuple[tuple[MLP, Any], jax.Array]:
+            actor, optimiser = carry
+            value, gradient = jax.value_and_grad(loss)(actor, training[0][index], training[1][index])
+            change, optimiser = adam.update(gradient, optimiser)
+            return (optax.apply_updates(actor, change), optimiser), value  # pyright: ignore[reportReturnType]
+
+        def epoch(fit: _Fit, key: jax.Array) -> tuple[_Fit, tuple[jax.Array, jax.Array]]:
+            # the pairs left over after the last whole batch are others in each epoch
+            order = jax.random.permutation(key, count)[: count // batch * batch].reshape(-1, batch)
+            (actor, optimiser), values = jax.lax.scan(step, (fit.actor, fit.optimiser), order)
+            validated = jnp.float32(jnp.nan) if validation is None else loss(actor, *validation)
+            better = validated < fit.best_loss
+            best = jax.tree.map(lambda new, old: jnp.where(better, new, old), actor, fit.best)
+            best_loss = jnp.where(better, validated, fit.best_loss)
+            return _Fit(actor, optimiser, best, best_loss), (jnp.mean(values), validated)
+
+        fit, losses = jax.lax.scan(epoch, fit, keys)
+        return fit, *losses
+
+    return jax.jit(epochs)
+
+
+def clone(
+    actor: MLP,
+    demos: Sequence[Trajectory],
+    *,
+    spec: EnvSpec,
+    config: BCConfig | None = None,
+    seed: int = 0,
+    activation: Activation = "relu",
+    progress_bar: bool = False,
+) -> tuple[MLP, History]:
+    """Fit an actor to demonstrations, from the weights given; return it and the losses on the way."""
+    config = config or BCConfig()
+    _check_actor(actor, spec)
+    training, validation = _split(demos, spec, config, seed)
+    mean, std = np.zeros(spec.observation_size, np.float32), np.ones(spec.observation_size, np.float32)
+    if config.standardise:
+        mean, std = training[0].mean(axis=0), np.maximum(training[0].std(axis=0), STD_FLOOR)
+    if spec.kind == "continuous" and config.loss == "mse":
+        actor = _with_log_std(actor, config.log_std)
+
+    def on_device(pairs: tuple[np.ndarray, np.ndarray]) -> Pairs:
+        return jnp.asarray((pairs[0] - mean) / std), jnp.asarray(pairs[1])
+
+    started = _in_standardised_coordinates(actor, mean, std)
+    fit = _Fit(started, scheduled_adam(config, len(training[0])).init(started), started, jnp.float32(jnp.inf))
+    epochs = _compile_epochs(spec, config, activation)
+    data, held_out = on_device(training), None if validation is None else on_device(validation)
+    keys = jax.random.split(jax.random.key(seeding.integer(seed, "cloning")), config.epochs)
+    losses: list[float] = []
+    validated: list[float] = []
+    with console.progress(f"cloning {spec.env_id}", config.epochs, enabled=progress_bar) as advance:
+        while len(losses) < config.epochs and not _out_of_patience(validated, config.patience):
+            fit, new, new_validated = epochs(fit, data, held_out, keys[len(losses) : len(losses) + EPOCHS_PER_DISPATCH])
+            losses += np.asarray(new).tolist()
+            validated += np.asarray(new_validated).tolist()
+            if not np.isfinite(losses[-1]):
+                raise InputError(
+                    f"the loss became {losses[-1]} by epoch {len(losses)}: lower learning_rate "
+                    f"({config.learning_rate:g})"
+                )
+            advance(len(new), f"loss {losses[-1]:.4f}")
+    found = fit.actor if config.patience is None else fit.best
+    return (
+        _in_own_coordinates(found, mean, std),
+        History(np.array(losses), None if validation is None else np.array(validated)),
+    )
+
+
+def _out_of_patience(validated: list[float], patience: int | None) -> bool:
+    return patience is not None and len(validated) - int(np.argmin([*validated, np.inf])) > patience
+
+
+def _check_actor(actor: MLP, spec: EnvSpec) -> None:
+    outputs = spec.action_size * (2 if spec.kind == "continuous" else 1)
+    found = actor[0].weight.shape[0], actor[-1].weight.shape[1]
+    if found != (spec.observation_size, outputs):
+        raise InputError(
+            f"the actor takes {found[0]} numbers and gives {found[1]}, {spec.env_id} needs {spec.observation_size} "
+            f"and {outputs}: it is another environment's"
+        )
+
+
+def _split(
+    demos: Sequence[Trajectory], spec: EnvSpec, config: BCConfig, seed: int
+) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray] | None]:
+    """Return training and validation pairs; whole episodes go to one side, as steps of one resemble each other."""
+    if len(demos) == 0:
+        raise InputError("there are no demonstrations: cloning needs at least one")
+    pairs = [encoded_pairs(trajectory, spec) for trajectory in demos]
+
+    def joined(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.concatenate([pairs[i][0] for i in index]), np.concatenate([pairs[i][1] for i in index])
+
+    if config.validation_fraction == 0.0:
+        return joined(np.arange(len(pairs))), None
+    if len(pairs) < 2:
+        raise InputError("one demonstration cannot be split: set validation_fraction to 0 or give more of them")
+    order = seeding.generator(seed, "cloning-validation").permutation(len(pairs))
+    kept = min(max(1, round(config.validation_fraction * len(pairs))), len(pairs) - 1)
+    return joined(np.sort(order[kept:])), joined(np.sort(order[:kept]))
+
+
+def _with_log_std(actor: MLP, log_std: float) -> MLP:
+    """Give the actor one log-std in every state; the squared error has no gradient there, so that it stays."""
+    size = actor[-1].weight.shape[1] // 2
+    weight, bias = jnp.asarray(actor[-1].weight), jnp.asarray(actor[-1].bias)
+    return (*actor[:-1], Layer(weight.at[:, size:].set(0.0), bias.at[size:].set(log_std)))
+
+
+def _in_standardised_coordinates(actor: MLP, mean: np.ndarray, std: np.ndarray) -> MLP:
+    """Return the same function of the observation, as a function of (observation - mean) / std."""
+    weight, bias = (jnp.asarray(part) for part in actor[0])
+    return (Layer(weight * std[:, None], bias + mean @ weight), *actor[1:])
+
+
+def _in_own_coordinates(actor: MLP, mean: np.ndarray, std: np.ndarray) -> MLP:
+    """Undo `_in_standardised_coordinates`."""
+    weight = actor[0].weight / std[:, None]
+    return (Layer(weight, actor[0].bias - mean @ weight), *actor[1:])
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# As an algorithm of its own
+
+
+class BC:
+    """Behavioural cloning: supervised learning of the expert's actions, without touching the environment."""
+
+    def __init__(
+        self,
+        env: EnvSource,
+        demos: Demos,
+        *,
+        config: BCConfig | None = None,
+        hidden: tuple[int, ...] = (256, 256),
+        seed: int = 0,
+        horizon: int | None = None,
+    ) -> None:
+        made = make(env, horizon=horizon)
+        self.spec = describe(made, horizon=horizon)
+        self.demos = demos.check(observation_space=made.observation_space, action_space=made.action_space)
+        made.close()
+        self.config, self.seed = config or BCConfig(), seed
+        self._source, self._horizon = env, horizon
+        key = jax.random.key(seeding.integer(seed, "policy-player"))
+        kind = "continuous" if self.spec.kind == "continuous" else "discrete"
+        self.actor = nets.init_actor(key, kind, self.spec.observation_size, self.spec.action_size, hidden)
+        self.history: History | None = None
+
+    def learn(self, *, progress_bar: bool = False) -> Self:
+        """Clone for the configuration's epochs."""
+        self.actor, self.history = clone(
+            self.actor, self.demos, spec=self.spec, config=self.config, seed=self.seed, progress_bar=progress_bar
+        )
+        return self
+
+    def policy(self) -> Policy:
+        """Return the policy alone, to act with or to save."""
+        return Policy(self.spec, self.actor, info={"seed": self.seed, "algorithm": "BC"})
+
+    def predict(self, observation: Any, deterministic: bool = True) -> tuple[Any, None]:
+        """Return (action, no state) for an observation or a batch of them, in the environment's own units."""
+        return self.policy().predict(observation, deterministic)
+
+    def evaluate(self, *, episodes: int = 10) -> Evaluation:
+        """Run whole episodes of the deterministic policy on fresh environments."""
+        return evaluate(self._source, self.policy().act, episodes=episodes, seed=self.seed, horizon=self._horizon)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the policy to one file; `oal.deep.policy.Policy.load` reads it."""
+        self.policy().save(path)

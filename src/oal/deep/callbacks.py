@@ -1,0 +1,143 @@
+"""What may look on while a learner learns: evaluation, records, checkpoints, early stop, loggers.
+
+A callback is any function of the learner that is called after every block; returning False stops learning. Those here
+act whenever a multiple of `every` environment steps was passed, and keep nothing that a resumed run would miss.
+"""
+
+import importlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oal.deep.loop import OAL
+from oal.envs import Evaluation
+from oal.errors import InputError, MissingExtraError, at_least
+
+Sink = Callable[[Mapping[str, Any]], None]
+"""Takes one record: a step and named numbers."""
+
+
+class Every:
+    """Act whenever a multiple of `every` steps was passed, and at the end of learning."""
+
+    def __init__(self, every: int) -> None:
+        at_least("every", every, 1)
+        self.every = every
+
+    def due(self, learner: OAL) -> bool:
+        return learner.block_begun // self.every != learner.step // self.every or learner.step >= learner.goal
+
+    def __call__(self, learner: OAL) -> bool | None:
+        return self.act(learner) if self.due(learner) else None
+
+    def act(self, learner: OAL) -> bool | None:
+        raise NotImplementedError
+
+
+def evaluation_notes(evaluation: Evaluation) -> dict[str, Any]:
+    """What a record says of an evaluation."""
+    return {
+        "evaluation_return": evaluation.mean_return,
+        "evaluation_returns": evaluation.returns.tolist(),
+        "evaluation_length": float(np.mean(evaluation.lengths)),
+    }
+
+
+class Evaluate(Every):
+    """Run whole episodes of the deterministic policy on environments of its own; keep the best policy in a file."""
+
+    def __init__(self, every: int = 5_000, *, episodes: int = 10, best: str | os.PathLike[str] | None = None) -> None:
+        super().__init__(every)
+        at_least("episodes", episodes, 1)
+        self.episodes, self.best = episodes, None if best is None else Path(best)
+        self.best_return = -np.inf
+
+    def act(self, learner: OAL) -> None:
+        evaluation = learner.evaluate(episodes=self.episodes)
+        learner.notes |= evaluation_notes(evaluation)
+        # on a tie the later policy: it has seen more
+        if evaluation.mean_return >= self.best_return:
+            self.best_return = evaluation.mean_return
+            if self.best is not None:
+                learner.policy().save(self.best)
+
+
+class Record(Every):
+    """Collect what happened since the last record and hand it to sinks: a run folder's log, TensorBoard, W&B."""
+
+    def __init__(self, every: int = 1_000, *sinks: Sink) -> None:
+        super().__init__(every)
+        self.sinks = sinks
+        self.last: dict[str, Any] = {}
+
+    def due(self, learner: OAL) -> bool:
+        """Also when there is something to note: an evaluation between two records must not wait for the next."""
+        return bool(learner.notes) or super().due(learner)
+
+    def act(self, learner: OAL) -> None:
+        self.last = learner.record()
+        for sink in self.sinks:
+            sink(self.last)
+
+
+class Checkpoint(Every):
+    """Save everything, over the checkpoint before it."""
+
+    def __init__(self, every: int, path: str | os.PathLike[str]) -> None:
+        super().__init__(every)
+        self.path = Path(path)
+
+    def act(self, learner: OAL) -> None:
+        learner.save(self.path)
+
+
+class StopAtReturn:
+    """Stop once an evaluation (by an `Evaluate` that comes before this in the list) reaches a mean return."""
+
+    def __init__(self, threshold: float) -> None:
+        self.threshold = threshold
+
+    def __call__(self, learner: OAL) -> bool:
+        reached = learner.notes.get("evaluation_return")
+        return reached is None or reached < self.threshold
+
+
+def tensorboard_sink(folder: str | os.PathLike[str]) -> Sink:
+    """Write records as TensorBoard scalars, so that `tensorboard --logdir` shows them beside others."""
+    try:
+        # generated code, of which type checkers know nothing
+        events: Any = importlib.import_module("tensorboard.compat.proto.event_pb2")
+        summaries: Any = importlib.import_module("tensorboard.compat.proto.summary_pb2")
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    except ImportError:
+        raise MissingExtraError("tensorboard", extra="tensorboard", needed_for="logging to TensorBoard") from None
+    writer = EventFileWriter(str(folder))
+
+    def write(record: Mapping[str, Any]) -> None:
+        values = [summaries.Summary.Value(tag=name, simple_value=x) for name, x in _scalars(record).items()]
+        summary = summaries.Summary(value=values)
+        writer.add_event(events.Event(step=int(record["step"]), wall_time=time.time(), summary=summary))
+        writer.flush()
+
+    return write
+
+
+def wandb_sink(project: str, config: Mapping[str, Any], *, name: str | None = None) -> Sink:
+    """Send records to Weights & Biases (offline too, with WANDB_MODE=offline)."""
+    try:
+        wandb: Any = importlib.import_module("wandb")
+    except ImportError:
+        raise MissingExtraError("wandb", extra="wandb", needed_for="logging to Weights & Biases") from None
+    if not project:
+        raise InputError("W&B needs the name of a project")
+    run = wandb.init(project=project, name=name, config=dict(config), resume="allow")
+    return lambda record: run.log(_scalars(record), step=int(record["step"]))
+
+
+def _scalars(record: Mapping[str, Any]) -> dict[str, float]:
+    numbers = {name: value for name, value in record.items() if isinstance(value, (int, float)) and name != "step"}
+    return {name: float(value) for name, value in numbers.items()}

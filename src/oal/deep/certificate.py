@@ -1,0 +1,796 @@
+"""How close is a policy to the expert, without a reward: the imitation certificate, and the online AL regret.
+
+Learner and expert are compared as occupancies: each episode spreads a mass of 1 over its horizon, and what is left
+after a true termination lies in the absorbing state (`oal.envs.occupancy_masses`). So a policy that dies early differs
+from one that lives, whatever it does before. The rest of an episode that was cut off is unknown: it counts like the
+expert's mean in the linear features, and is left out of the other measures.
+
+Four of the measures are the worst gap  max_{c in C} <c, μ - μ_E>  over a symmetric class C of costs:
+    linear, L2       weights of norm at most 1 on the standardised (observation, action) and the absorbing coordinate
+    linear, simplex  convex hull of these features and their negatives (largest absolute coordinate)
+    kernel           unit ball of the Gaussian kernel's space; the square of that gap is MMD²
+    learned cost     one cost and its negative
+The fifth, the classifier, tells a learner's pair from an expert's.
+
+Statistics. Steps of an episode depend on each other, so whole episodes are resampled, always.
+- The interval is the gap plus and minus the `confidence` quantile of the gap between resampled and actual occupancies.
+  A gap is a seminorm, so this holds for every cost of the class at once, also where the true gap is 0; resampling the
+  gap itself would not do, as noise can only add to a norm. Both ends are widened as Student's t widens a normal
+  interval, since spreads are estimated from few episodes.
+- The scale is the same gap between two sets of expert episodes of the same sizes as the two sets compared, drawn from
+  all the expert's episodes given (held-out and training). A gap of finite samples is never 0, and shrinks with their
+  number: halves of the demonstrations would be smaller sets than those compared, and differ more. The classifier is the
+  exception. It would recognise an episode drawn twice, so there the expert's episodes are split without repetition; the
+  expected value, 0.5, does not depend on the sizes.
+- p-values are exact: they permute whole episodes between learner and held-out demonstrations.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oal import equations
+from oal.base import seeding
+from oal.base.stats import Mean, mean_interval
+from oal.demos import Trajectory
+from oal.demos.pairs import encoded_pairs
+from oal.envs import EnvSpec, OccupancyMasses, occupancy_masses
+from oal.errors import InputError, at_least
+
+Array = NDArray[np.float64]
+Cost = Callable[[np.ndarray, np.ndarray], Any]
+"""(observations [n, O], encoded actions [n, A]) -> costs [n]."""
+Seminorm = Callable[[Array], Array]
+"""Signed weights of episodes [..., N] -> the worst gap of the weighted sum of their occupancies [...]."""
+
+MOST_EPISODES = 100
+"""Of more episodes of one kind, as many are drawn: the kernel and the classifier compare all with all."""
+KERNEL_POINTS = 3_000
+"""Steps, of all episodes together, that the kernel distance looks at."""
+CLASSIFIER_POINTS = 100
+"""Steps of each episode that the classifier looks at."""
+MOST_PRODUCTS = 300
+"""Products of two features that the classifier sees beside the features themselves; of more, as many are drawn."""
+MOST_PAIRS = 100
+"""Pairs of episodes that one permutation of the classifier's test looks at."""
+CLASSIFIER_PERMUTATIONS = 200
+RIDGE = 0.1
+"""Added to the classifier's covariance of standardised features."""
+ENOUGH_EPISODES = 4
+"""With fewer on either side no difference can be significant at 95 %: there are too few ways to permute them."""
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# Episodes as occupancies of features
+
+
+class Features:
+    """The linear class's features: (observation, action) standardised by the expert's steps, and the absorbing state.
+
+    A feature in which the expert never varies keeps its own unit.
+    """
+
+    def __init__(self, expert: Sequence[Trajectory], spec: EnvSpec, *, names: Sequence[str] | None = None) -> None:
+        if names is None:
+            names = [f"obs[{i}]" for i in range(spec.observation_size)]
+            names += [f"action[{i}]" for i in range(spec.action_size)]
+        if len(names) != spec.observation_size + spec.action_size:
+            raise InputError(
+                f"{len(names)} names are given for {spec.observation_size} observations and {spec.action_size} actions"
+            )
+        self.names = (*names, "absorbing")
+        steps = np.concatenate([np.concatenate(encoded_pairs(episode, spec), axis=1) for episode in expert])
+        self.spec = spec
+        self.mean: Array = steps.mean(axis=0, dtype=np.float64)
+        std = steps.std(axis=0, dtype=np.float64)
+        self.std: Array = np.where(std > 1e-6 * np.maximum(1.0, np.abs(self.mean)), std, 1.0)
+
+    def standardised(self, observations: np.ndarray, actions: np.ndarray) -> Array:
+        """Pairs -> features [n, O + A], without the absorbing coordinate."""
+        return (np.concatenate([observations, actions], axis=1) - self.mean) / self.std
+
+    def of_episode(self, trajectory: Trajectory) -> Array:
+        """Return the feature expectations [O + A + 1] of one episode's occupancy."""
+        masses = episode_masses(trajectory, self.spec.horizon)
+        steps = self.standardised(*encoded_pairs(trajectory, self.spec))
+        return np.append(masses.alive @ steps, masses.absorbing)
+
+
+def episode_masses(trajectory: Trajectory, horizon: int) -> OccupancyMasses:
+    """Spread an episode's mass over its recorded steps; with a stride each stands for the steps left out after it."""
+    if trajectory.stride == 1:
+        return occupancy_masses(len(trajectory), terminated=trajectory.terminated, horizon=horizon)
+    length = min(len(trajectory) * trajectory.stride, horizon)
+    masses = occupancy_masses(length, terminated=trajectory.terminated, horizon=horizon)
+    return masses._replace(alive=np.full(len(trajectory), masses.alive.sum() / len(trajectory)))
+
+
+class _Episode(NamedTuple):
+    """One episode, ready to be measured; weights and absorbing are shares of the mass that is known."""
+
+    expectation: Array
+    features: Array
+    weights: Array
+    absorbing: float
+    cost: float
+
+
+class _Sets(NamedTuple):
+    """Episodes by index: first the learner's, then the held-out ones, then the training demonstrations."""
+
+    episodes: list[_Episode]
+    learner: NDArray[np.int64]
+    held_out: NDArray[np.int64]
+    expert: NDArray[np.int64]
+    """Held-out and training together."""
+
+
+def _episode(trajectory: Trajectory, features: Features, cost: Cost | None, absorbing_cost: float | None) -> _Episode:
+    masses = episode_masses(trajectory, features.spec.horizon)
+    observations, actions = encoded_pairs(trajectory, features.spec)
+    known = 1.0 - masses.unknown
+    mean_cost = math.nan
+    if cost is not None:
+        costs = np.asarray(cost(observations, actions), np.float64)
+        if costs.shape != (len(trajectory),):
+            raise InputError(f"the cost gave the shape {costs.shape} for {len(trajectory)} pairs: one number each")
+        if not np.isfinite(costs).all():
+            raise InputError("the cost gave a number that is not finite")
+        if masses.absorbing > 0.0 and absorbing_cost is None:
+            raise InputError("an episode terminates before the horizon: say the cost of the absorbing state")
+        mean_cost = float(masses.alive @ costs + masses.absorbing * (absorbing_cost or 0.0)) / known
+    return _Episode(
+        features.of_episode(trajectory),
+        features.standardised(observations, actions),
+        masses.alive / known,
+        masses.absorbing / known,
+        mean_cost,
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# Results
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One way to tell learner and expert apart, with its interval and what two sets of expert episodes give."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    scale: float
+    """The typical (median) value of expert against expert; for the classifier, of a split of the expert's episodes."""
+    scale_high: float
+    """Expert against expert stays below this, with the certificate's confidence."""
+    p_value: float
+    """How often episodes dealt at random into learner and expert differ as much."""
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Score:
+    """A mean over the learner's episodes with Student's interval, and the expert's; normalised: random 0, expert 1."""
+
+    name: str
+    learner: Mean
+    expert: Mean
+    normalised: Mean | None
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """How far the learner's episodes are from the expert's, measure by measure; nothing here needs a reward."""
+
+    env_id: str
+    episodes: int
+    held_out: int
+    confidence: float
+    seed: int
+    linear_l2: Measure
+    linear_simplex: Measure
+    learned_cost: Measure | None
+    classifier: Measure
+    kernel: Measure
+    returns: Score | None
+    """The true return, if both sides recorded rewards."""
+    lengths: Score
+    worst_l2: Mapping[str, float]
+    """Weights of the L2 ball's worst cost, by feature: positive where the learner has more than the expert."""
+    worst_simplex: str
+    """The worst single feature, with its sign."""
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """The measures that need no reward, those that were taken."""
+        found = (self.linear_l2, self.linear_simplex, self.learned_cost, self.classifier, self.kernel)
+        return tuple(measure for measure in found if measure is not None)
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        return (self.lengths,) if self.returns is None else (self.returns, self.lengths)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values; what is not known (such as the width of an interval from one episode) is None."""
+        return {"format": 1, **_plain(asdict(self))}
+
+    columns = ("measure", "learner", "interval", "expert", "p", "verdict")
+
+    def table(self) -> list[tuple[str, ...]]:
+        """Rows for `oal.base.console.table`, under `columns`."""
+
+        def row(name: str, value: float, low: float, high: float, *rest: str) -> tuple[str, ...]:
+            return name, f"{value:.3g}", f"[{low:.3g}, {high:.3g}]", *rest
+
+        rows = []
+        for m in self.measures:
+            expert = f"{m.scale:.3g} (below {m.scale_high:.3g})"
+            rows.append(row(m.name, m.value, m.low, m.high, expert, f"{m.p_value:.3f}", m.verdict))
+        for s in self.scores:
+            rows.append(
+                row(s.name, s.learner.mean, s.learner.low, s.learner.high, f"{s.expert.mean:.3g}", "", s.verdict)
+            )
+        return rows
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# The certificate
+
+
+def certify(
+    rollouts: Sequence[Trajectory],
+    held_out: Sequence[Trajectory],
+    *,
+    spec: EnvSpec,
+    training: Sequence[Trajectory] = (),
+    cost: Cost | None = None,
+    absorbing_cost: float | None = None,
+    random_return: float | None = None,
+    names: Sequence[str] | None = None,
+    confidence: float = 0.95,
+    resamples: int = 1_000,
+    seed: int = 0,
+) -> Certificate:
+    """Measure how far fresh rollouts of a learner are from demonstrations it has not learned from.
+
+    `training` are the demonstrations it has learned from. They are compared with nobody, but tell more of how much the
+    expert's own episodes differ. Against them as `held_out` a learner looks closer than it is. Rollouts need reset
+    seeds of their own: those of the demonstrations would give both sides the same beginnings.
+
+    `cost` is a learned cost, `absorbing_cost` what it asks for each step after a termination. `names` are those of the
+    observation's and the encoded action's coordinates. Everything is deterministic from `seed`.
+    """
+    rollouts, held_out, training = list(rollouts), list(held_out), list(training)
+    for name, episodes in (("rollouts", rollouts), ("held-out demonstrations", held_out)):
+        if len(episodes) < 2:
+            raise InputError(f"there are {len(episodes)} {name}: at least 2 episodes are needed, 10 are better")
+    if not 0.0 < confidence < 1.0:
+        raise InputError(f"confidence is {confidence}: it must lie strictly between 0 and 1")
+    at_least("resamples", resamples, 100)
+    seeds = {episode.seed for episode in held_out if episode.seed is not None}
+    if any(episode.seed in seeds for episode in rollouts):
+        warnings.warn(
+            "rollouts and held-out demonstrations share reset seeds: they look closer than they are; use another seed",
+            stacklevel=2,
+        )
+    returns, lengths = _scores(rollouts, held_out, random_return, confidence)
+
+    draw = seeding.generator(seed, "certificate-episodes")
+    rollouts, held_out, training = (_at_most(episodes, draw) for episodes in (rollouts, held_out, training))
+    features = Features([*held_out, *training], spec, names=names)
+    n, m = len(rollouts), len(held_out)
+    episodes = [_episode(t, features, cost, absorbing_cost) for t in (*rollouts, *held_out, *training)]
+    sets = _Sets(episodes, np.arange(n), np.arange(n, n + m), np.arange(n, len(episodes)))
+
+    expectations = np.stack([episode.expectation for episode in episodes])
+    difference = expectations[sets.learner].mean(0) - expectations[sets.held_out].mean(0)
+    worst = int(np.abs(difference).argmax())
+    length = equations.ball_support(difference)
+
+    def gap(name: str, seminorm: Seminorm, stream: int) -> "_Gap":
+        return _Gap(name, seminorm, sets, confidence, resamples, seeding.generator(seed, "certificate", stream))
+
+    costs = np.array([episode.cost for episode in episodes])
+    return Certificate(
+        env_id=spec.env_id,
+        episodes=n,
+        held_out=m,
+        confidence=confidence,
+        seed=seed,
+        linear_l2=gap("linear cost, L2 ball", lambda g: np.linalg.norm(g @ expectations, axis=-1), 0).measure(),
+        linear_simplex=gap("linear cost, simplex", lambda g: np.abs(g @ expectations).max(axis=-1), 1).measure(),
+        learned_cost=(
+            None
+            if cost is None
+            else gap("learned cost", lambda g: np.abs(g @ costs), 2).signed_measure(
+                float(costs[sets.learner].mean() - costs[sets.held_out].mean())
+            )
+        ),
+        classifier=_classify(sets, confidence, resamples, seeding.generator(seed, "certificate", 3)),
+        kernel=_kernel(gap, _gram(sets, seeding.generator(seed, "certificate", 4))),
+        returns=returns,
+        lengths=lengths,
+        worst_l2=dict(zip(features.names, (difference / max(length, 1e-300)).tolist(), strict=True)),
+        worst_simplex=f"{'+' if difference[worst] >= 0 else '-'} {features.names[worst]}",
+    )
+
+
+def _at_most(episodes: list[Trajectory], rng: np.random.Generator) -> list[Trajectory]:
+    if len(episodes) <= MOST_EPISODES:
+        return episodes
+    return [episodes[i] for i in sorted(rng.choice(len(episodes), MOST_EPISODES, replace=False))]
+
+
+def _scores(
+    rollouts: list[Trajectory], held_out: list[Trajectory], random_return: float | None, confidence: float
+) -> tuple[Score | None, Score]:
+    lengths = Score(
+        "length",
+        *(mean_interval([len(t) * t.stride for t in episodes], confidence) for episodes in (rollouts, held_out)),
+        normalised=None,
+        verdict="mean number of steps",
+    )
+    # a thinned episode has lost rewards
+    mine, theirs = (
+        [t.total_reward for t in episodes if t.total_reward is not None and t.stride == 1]
+        for episodes in (rollouts, held_out)
+    )
+    if len(mine) < len(rollouts) or len(theirs) < len(held_out):
+        return None, lengths
+    learner, expert = mean_interval(mine, confidence), mean_interval(theirs, confidence)
+    normalised = None
+    inside = learner.low <= expert.mean <= learner.high
+    verdict = f"expert's mean {'inside' if inside else 'outside'} the interval"
+    if random_return is not None:
+        span = expert.mean - random_return
+        if span == 0.0:
+            raise InputError(f"random_return is {random_return}, the expert's own: nothing can be normalised by it")
+        normalised = Mean((learner.mean - random_return) / span, abs(learner.half_width / span), learner.n)
+        verdict = f"normalised {normalised.mean:.3f}, {verdict}"
+    return Score("true return", learner, expert, normalised, verdict), lengths
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# Worst gaps over symmetric classes of costs
+
+
+def _widening(confidence: float, degrees: float) -> float:
+    """How much wider Student's interval is than the normal one."""
+    from scipy.stats import norm, t
+
+    if not math.isfinite(degrees):
+        return 1.0
+    upper = 0.5 + confidence / 2
+    return float(t.ppf(upper, max(degrees, 1.0)) / norm.ppf(upper))
+
+
+def _shares(rng: np.random.Generator, draws: int, size: int, count: int) -> Array:
+    """Draw `draws` of `size` episodes with replacement, `count` times: the share of each [count, size]."""
+    return rng.multinomial(draws, np.full(size, 1.0 / size), size=count) / draws
+
+
+def _dealt(rng: np.random.Generator, first: int, size: int, count: int) -> NDArray[np.bool_]:
+    """Deal `size` episodes at random into `first` and the rest, `count` times: who is among the first [count, size]."""
+    return rng.permuted(np.broadcast_to(np.arange(size) < first, (count, size)), axis=1)
+
+
+class _Gap:
+    """A worst gap, and all that resampling tells of it."""
+
+    def __init__(
+        self,
+        name: str,
+        seminorm: Seminorm,
+        sets: _Sets,
+        confidence: float,
+        resamples: int,
+        rng: np.random.Generator,
+    ) -> None:
+        self.name, self.sets, self.confidence = name, sets, confidence
+        n, m, p, size = len(sets.learner), len(sets.held_out), len(sets.expert), len(sets.episodes)
+        self.value = float(seminorm(self._difference(np.arange(n + m)[None] < n))[0])
+
+        # each set's spread about its own mean; resampling n episodes shows only (n-1)/n of the variance
+        moved = np.zeros((resamples, size))
+        moved[:, sets.learner] = (_shares(rng, n, n, resamples) - 1 / n) * math.sqrt(n / (n - 1))
+        moved[:, sets.held_out] = -(_shares(rng, m, m, resamples) - 1 / m) * math.sqrt(m / (m - 1))
+        degrees = _degrees_of_freedom(
+            _variance(seminorm, sets.learner, size) / n, n, _variance(seminorm, sets.held_out, size) / m, m
+        )
+        self.radius = float(np.quantile(seminorm(moved), confidence)) * _widening(confidence, degrees)
+
+        null = np.zeros((resamples, size))
+        null[:, sets.expert] = (_shares(rng, n, p, resamples) - _shares(rng, m, p, resamples)) * math.sqrt(p / (p - 1))
+        self.null = seminorm(null)
+        """Expert against expert, for sets of the same sizes."""
+        self.null_widening = _widening(confidence, p - 1)
+
+        self.dealt = _dealt(rng, n, n + m, resamples)
+        self.permuted = seminorm(self._difference(self.dealt))
+
+    def _difference(self, learner: NDArray[np.bool_]) -> Array:
+        """Weights of the difference of means, for each way to deal learner and held-out episodes into two sets."""
+        n, m = len(self.sets.learner), len(self.sets.held_out)
+        weights = np.zeros((len(learner), len(self.sets.episodes)))
+        weights[:, : n + m] = np.where(learner, 1 / n, -1 / m)
+        return weights
+
+    def _p_value(self, value: float, permuted: Array) -> float:
+        slack = 1e-9 * max(abs(value), 1e-12)  # rounding must not part equal values
+        return float((1 + (permuted >= value - slack).sum()) / (1 + len(permuted)))
+
+    def verdict(self, value: float, scale: float, scale_high: float) -> str:
+        """Say how the value compares with two sets of expert episodes, and with their typical value (2.0x)."""
+        n, m = len(self.sets.learner), len(self.sets.held_out)
+        if scale > 0.0:
+            ratio = abs(value) / scale
+            times = f"{ratio:.1f}x" if ratio < 10.0 else f"{ratio:.0f}x"
+        else:
+            times = "0x" if value == 0.0 else "experts do not differ"
+        if min(n, m) < ENOUGH_EPISODES:
+            return f"too few episodes to tell ({times})"
+        if abs(value) <= scale_high:
+            return f"as near as two experts ({times})"
+        return f"farther than two experts ({times})"
+
+    def measure(self) -> Measure:
+        scale = float(np.median(self.null))
+        scale_high = float(np.quantile(self.null, self.confidence)) * self.null_widening
+        return Measure(
+            self.name,
+            self.value,
+            max(0.0, self.value - self.radius),
+            self.value + self.radius,
+            scale,
+            scale_high,
+            self._p_value(self.value, self.permuted),
+            self.verdict(self.value, scale, scale_high),
+        )
+
+    def signed_measure(self, value: float) -> Measure:
+        """As `measure`, for a class of one cost and its negative, whose gap has a sign."""
+        found = self.measure()
+        verdict = found.verdict
+        if abs(value) > found.scale_high:
+            verdict += f", {'dearer' if value > 0 else 'cheaper'}"
+        return Measure(
+            self.name,
+            value,
+            value - self.radius,
+            value + self.radius,
+            found.scale,
+            found.scale_high,
+            found.p_value,
+            verdict,
+        )
+
+    def squared_measure(self, unbiased: Callable[[NDArray[np.bool_]], Array]) -> Measure:
+        """As `measure`, for the gap's square without the part that noise adds."""
+        n, m = len(self.sets.learner), len(self.sets.held_out)
+        value = float(unbiased(np.arange(n + m)[None] < n)[0])
+        squares = self.null**2
+        scale = float(np.median(np.abs(squares - squares.mean())))
+        scale_high = float(np.quantile(squares, self.confidence) * self.null_widening**2 - squares.mean())
+        return Measure(
+            self.name,
+            value,
+            min(value, max(0.0, self.value - self.radius) ** 2),
+            (self.value + self.radius) ** 2,
+            scale,
+            scale_high,
+            self._p_value(value, unbiased(self.dealt)),
+            self.verdict(max(value, 0.0), scale, scale_high),
+        )
+
+
+def _variance(seminorm: Seminorm, index: NDArray[np.int64], size: int) -> float:
+    """Mean square gap between one episode and its set's mean, with n - 1 in the denominator."""
+    centred = np.zeros((len(index), size))
+    centred[:, index] = np.eye(len(index)) - 1 / len(index)
+    return float((seminorm(centred) ** 2).sum() / (len(index) - 1))
+
+
+def _degrees_of_freedom(first: float, n: int, second: float, m: int) -> float:
+    """Welch and Satterthwaite's degrees of freedom, from the variances of the two means."""
+    if first + second == 0.0:
+        return math.inf
+    return (first + second) ** 2 / (first**2 / (n - 1) + second**2 / (m - 1))
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# Kernel distance
+
+
+def _drawn(sets: _Sets, points: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Draw at most `points` steps of each episode: features [N, k, D], weights [N, k]; short ones are filled up."""
+    points = min(points, max(len(episode.features) for episode in sets.episodes))
+    features = np.zeros((len(sets.episodes), points, sets.episodes[0].features.shape[1]))
+    weights = np.zeros((len(sets.episodes), points))
+    for i, episode in enumerate(sets.episodes):
+        count = min(points, len(episode.features))
+        chosen = rng.choice(len(episode.features), count, replace=False)
+        features[i, :count] = episode.features[chosen]
+        weights[i, :count] = episode.weights.sum() / count
+    return features, weights
+
+
+def _gram(sets: _Sets, rng: np.random.Generator) -> Array:
+    """Return the inner products [N, N] of the episodes' mean embeddings in the Gaussian kernel's space.
+
+    The bandwidth is the median distance of the expert's steps. The absorbing state is a point of its own, at distance
+    infinity. An episode's product with itself leaves out pairs of one step with itself, as if all steps were known.
+    """
+    count = len(sets.episodes)
+    features, weights = _drawn(sets, max(10, KERNEL_POINTS // count), rng)
+    points = weights.shape[1]
+    flat, weight = features.reshape(count * points, -1).astype(np.float32), weights.ravel()
+    squares = np.einsum("ij,ij->i", flat, flat)
+    distances = np.maximum(squares[:, None] + squares - 2.0 * (flat @ flat.T), 0.0)
+    expert = np.flatnonzero((weight > 0.0) & (np.arange(len(flat)) >= sets.expert[0] * points))
+    some = rng.choice(expert, min(len(expert), 1_000), replace=False)
+    between = distances[np.ix_(some, some)][np.triu_indices(len(some), 1)]
+    median = float(np.median(between[between > 0.0])) if (between > 0.0).any() else 1.0
+    kernel = np.exp(distances / np.float32(-2.0 * median))
+    kernel *= weight.astype(np.float32)[:, None]
+    kernel *= weight.astype(np.float32)
+    gram = kernel.reshape(count, points, count, points).sum(axis=(1, 3), dtype=np.float64)
+    itself = (weights**2).sum(axis=1)
+    alive = weights.sum(axis=1)
+    rest = alive**2 - itself
+    # a single known step has no other to be paired with
+    own = np.where(rest > 0.0, (np.diag(gram) - itself) * alive**2 / np.where(rest > 0.0, rest, 1.0), alive**2)
+    np.fill_diagonal(gram, own)
+    absorbing = np.array([episode.absorbing for episode in sets.episodes])
+    return gram + np.outer(absorbing, absorbing)
+
+
+def _kernel(gap: Callable[[str, Seminorm, int], _Gap], gram: Array) -> Measure:
+    def seminorm(weights: Array) -> Array:
+        return np.sqrt(np.maximum(np.einsum("bi,bi->b", weights @ gram, weights), 0.0))
+
+    def unbiased(learner: NDArray[np.bool_]) -> Array:
+        """MMD² over pairs of different episodes, for each way to deal them into two sets."""
+        both = learner.shape[1]
+        mine, theirs = learner.astype(np.float64), (~learner).astype(np.float64)
+        own = np.diag(gram)[:both]
+        inner = gram[:both, :both]
+
+        def within(member: Array) -> Array:
+            size = member.sum(axis=1)
+            return (np.einsum("bi,bi->b", member @ inner, member) - member @ own) / (size * (size - 1.0))
+
+        across = np.einsum("bi,bi->b", mine @ inner, theirs) / (mine.sum(axis=1) * theirs.sum(axis=1))
+        return within(mine) + within(theirs) - 2.0 * across
+
+    return gap("kernel distance, MMD²", seminorm, 5).squared_measure(unbiased)
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# Classifier two-sample test
+
+
+class _Scoring:
+    """A ridge discriminant on features and their products, which scores steps of episodes it has not seen.
+
+    What it learns from labels is the difference of the two sets' means; the covariance that it weighs directions by is
+    that of all steps, whoever took them. So leaving episodes out costs nothing: `scores[i, k, e]` is how much episode
+    e, if it were the learner's, would raise the score of step k of episode i.
+    """
+
+    def __init__(self, sets: _Sets, members: NDArray[np.int64], rng: np.random.Generator) -> None:
+        chosen = sets._replace(episodes=[sets.episodes[i] for i in members])
+        features, weights = _drawn(chosen, CLASSIFIER_POINTS, rng)
+        count, points, size = features.shape
+        first, second = np.triu_indices(size)
+        if len(first) > MOST_PRODUCTS:
+            kept = np.sort(rng.choice(len(first), MOST_PRODUCTS, replace=False))
+            first, second = first[kept], second[kept]
+        z = np.clip(features.reshape(count * points, size), -10.0, 10.0)
+        x = np.concatenate([z, z[:, first] * z[:, second]], axis=1)
+        weight = weights.ravel() / weights.sum()
+        x -= weight @ x
+        x /= np.sqrt(np.maximum(weight @ x**2, 1e-12))
+        # the absorbing state is one more step, told by a coordinate of its own
+        rows = np.zeros((count, points + 1, x.shape[1] + 1))
+        rows[:, :-1, :-1] = x.reshape(count, points, -1)
+        rows[:, -1, -1] = 1.0
+        self.weights = np.concatenate([weights, [[episode.absorbing] for episode in chosen.episodes]], axis=1)
+        means = np.einsum("nk,nkd->nd", self.weights, rows)
+        flat = rows.reshape(-1, rows.shape[2])
+        covariance = (flat * (self.weights.ravel() / count)[:, None]).T @ flat
+        covariance[np.diag_indices_from(covariance)] += RIDGE
+        self.scores = (flat @ np.linalg.solve(covariance, means.T)).reshape(count, points + 1, count)
+
+    def areas(
+        self, mine: NDArray[np.int64], theirs: NDArray[np.int64], i: NDArray[np.int64], j: NDArray[np.int64]
+    ) -> Array:
+        """Return the areas under the curve, one for each pair (mine[i], theirs[j]) when trained without the two."""
+        n, m = len(mine), len(theirs)
+        of_mine, of_theirs = self.scores[:, :, mine].sum(-1), self.scores[:, :, theirs].sum(-1)
+        one, other = mine[i], theirs[j]
+
+        def scored(e: NDArray[np.int64]) -> Array:
+            without = self.scores[e, :, one], self.scores[e, :, other]
+            return (of_mine[e] - without[0]) / (n - 1) - (of_theirs[e] - without[1]) / (m - 1)
+
+        difference = scored(one)[:, :, None] - scored(other)[:, None, :]
+        tie = 1e-9 * np.abs(self.scores).max()
+        higher = 0.5 * ((difference > tie).astype(np.float64) + (difference >= -tie))
+        return np.einsum("pk,pk->p", self.weights[one], np.einsum("pkl,pl->pk", higher, self.weights[other]))
+
+
+def _classify(sets: _Sets, confidence: float, resamples: int, rng: np.random.Generator) -> Measure:
+    """Report the area under the curve of a classifier of single steps, trained without the two episodes it compares.
+
+    0.5: a step of the learner and one of the expert are not told apart; 1: always. The interval resamples the episodes
+    that are compared, not those trained on: it is that of a classifier trained on as many episodes as here.
+    """
+    n, m = len(sets.learner), len(sets.held_out)
+    scoring = _Scoring(sets, np.arange(n + m), rng)
+    areas = np.stack([scoring.areas(sets.learner, sets.held_out, np.full(m, i), np.arange(m)) for i in range(n)])
+    value = float(areas.mean())
+    drawn = np.einsum("bi,ij,bj->b", _shares(rng, n, n, resamples), areas, _shares(rng, m, m, resamples))
+    few = min(n, m)
+    widening = math.sqrt(few / (few - 1)) * _widening(confidence, few - 1)
+    radius = float(np.quantile(np.abs(drawn - value), confidence)) * widening
+
+    pairs = _some_pairs(n, m, rng)
+    found = float(scoring.areas(sets.learner, sets.held_out, *pairs).mean())
+    permuted = [
+        float(scoring.areas(np.flatnonzero(dealt), np.flatnonzero(~dealt), *pairs).mean())
+        for dealt in _dealt(rng, n, n + m, CLASSIFIER_PERMUTATIONS)
+    ]
+    p_value = float((1 + (np.array(permuted) >= found - 1e-12).sum()) / (1 + len(permuted)))
+
+    scale = scale_high = math.nan
+    if len(sets.expert) >= 4:
+        expert = _Scoring(sets, sets.expert, rng)
+        half = len(sets.expert) // 2
+        pairs = _some_pairs(half, len(sets.expert) - half, rng)
+        null = [
+            float(expert.areas(np.flatnonzero(dealt), np.flatnonzero(~dealt), *pairs).mean())
+            for dealt in _dealt(rng, half, len(sets.expert), CLASSIFIER_PERMUTATIONS)
+        ]
+        scale, scale_high = float(np.median(null)), float(np.quantile(null, confidence))
+    if min(n, m) < ENOUGH_EPISODES:
+        verdict = "too few episodes to tell"
+    elif p_value > 1.0 - confidence:
+        verdict = "not told apart"
+    else:
+        verdict = f"told apart, {value:.0%} of steps ordered right"
+    return Measure(
+        "classifier, AUC",
+        value,
+        max(0.0, value - radius),
+        min(1.0, value + radius),
+        scale,
+        scale_high,
+        p_value,
+        verdict,
+    )
+
+
+def _some_pairs(n: int, m: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Name all pairs of n and m episodes, or as many of them as one permutation may look at."""
+    flat = np.arange(n * m) if n * m <= MOST_PAIRS else rng.choice(n * m, MOST_PAIRS, replace=False)
+    return flat // m, flat % m
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# Online AL regret
+
+
+class RegretMeter:
+    """The online AL regret of the linear class,  max_{c in C} Σ_k <c, μ_k - μ_E>,  kept while a learner learns.
+
+    μ_k are the feature expectations of the k-th finished episode (a sample of the k-th policy's), μ_E those of the
+    demonstrations, with the features of `Features`. Regrets are per episode and per step of the horizon: times K and H
+    they are the paper's. This runs once per environment step, so a step only adds up what it sees.
+    """
+
+    def __init__(self, expert: Sequence[Trajectory], *, spec: EnvSpec, environments: int = 1) -> None:
+        at_least("number of environments", environments, 1)
+        if len(expert) == 0:
+            raise InputError("there are no demonstrations: the regret is measured against at least one")
+        self.features = Features(expert, spec)
+        self.expert: Array = np.mean([self.features.of_episode(episode) for episode in expert], axis=0)
+        self._observations = np.zeros((environments, spec.observation_size))
+        self._actions = np.zeros((environments, spec.action_size))
+        self._lengths = np.zeros(environments, np.int64)
+        self.total: Array = np.zeros_like(self.expert)
+        """Σ_k (μ_k - μ_E)."""
+        self.episodes = 0
+
+    def step(
+        self,
+        observation: np.ndarray,
+        action: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        valid: np.ndarray,
+    ) -> None:
+        """See one step of all environments ([n, O], encoded [n, A], [n], [n], [n]); where not valid, none was taken."""
+        if valid.all():
+            self._observations += observation
+            self._actions += action
+            self._lengths += 1
+            ended = terminated | truncated
+        else:
+            np.add(self._observations, observation, out=self._observations, where=valid[:, None])
+            np.add(self._actions, action, out=self._actions, where=valid[:, None])
+            self._lengths += valid
+            ended = (terminated | truncated) & valid
+        if ended.any():
+            for i in np.flatnonzero(ended):
+                self._finish(int(i), bool(terminated[i]))
+
+    def _finish(self, i: int, terminated: bool) -> None:
+        length, horizon = int(self._lengths[i]), self.features.spec.horizon
+        masses = occupancy_masses(length, terminated=terminated, horizon=horizon)
+        sums = np.concatenate([self._observations[i], self._actions[i]])
+        steps = (sums - length * self.features.mean) / self.features.std
+        self.add(np.append(steps / horizon, masses.absorbing))
+        self._observations[i] = self._actions[i] = 0.0
+        self._lengths[i] = 0
+
+    def add(self, expectation: Array) -> None:
+        """Count one finished episode with these feature expectations [O + A + 1]."""
+        if np.shape(expectation) != self.expert.shape:
+            raise InputError(
+                f"feature expectations have the shape {np.shape(expectation)}: it must be {self.expert.shape}, "
+                "with the absorbing coordinate last"
+            )
+        self.total += expectation - self.expert
+        self.episodes += 1
+
+    def abandon(self) -> None:
+        """Forget the unfinished episodes: the environments were restarted."""
+        self._observations[:] = self._actions[:] = 0.0
+        self._lengths[:] = 0
+
+    @property
+    def l2(self) -> float | None:
+        """The regret per episode over the L2 ball; None before an episode has finished."""
+        return equations.ball_support(self.total) / self.episodes if self.episodes else None
+
+    @property
+    def simplex(self) -> float | None:
+        """The regret per episode over the convex hull of the features and their negatives."""
+        if not self.episodes:
+            return None
+        return equations.simplex_support(np.concatenate([self.total, -self.total])) / self.episodes
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return copies of everything that grows, for a checkpoint."""
+        return {
+            "observations": self._observations.copy(),
+            "actions": self._actions.copy(),
+            "lengths": self._lengths.copy(),
+            "total": self.total.copy(),
+            "episodes": np.array([self.episodes]),
+        }
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Take back what `state` gave; the demonstrations must be the same."""
+        own = {"observations": self._observations, "actions": self._actions, "lengths": self._lengths}
+        for name, array in (own | {"total": self.total}).items():
+            if np.shape(arrays[name]) != array.shape:
+                raise InputError(
+                    f"the saved regret has {name} of shape {np.shape(arrays[name])}, this run's is {array.shape}: "
+                    "same environment and number of environments are needed"
+                )
+            array[...] = arrays[name]
+        self.episodes = int(arrays["episodes"][0])

@@ -1,0 +1,467 @@
+"""A learned cost alone: call it on arrays, put it around an environment as its reward, look at it, save and load it."""
+
+import csv
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from oal.base import checkpoint, files
+from oal.base import config as configs
+from oal.deep.costs import COSTS, CostPlayer, CostView, FeatureFunction, LinearConfig, NetworkConfig, Pairs
+from oal.envs import ActionCodec, Envs, EnvSpec, bootstrap_target, describe, flattener
+from oal.errors import InputError, choice
+
+if TYPE_CHECKING:
+    from oal.deep.loop import OAL
+
+KIND = "cost"
+ABSORBING = ("shift", "charge", "ignore")
+_LARGEST_BATCH = 8_192
+"""Larger batches are cut up, so that few sizes are ever compiled."""
+_SHOWN_WEIGHTS = 40
+_SHOWN_INPUTS = 6
+_BASE_PAIRS = 128
+"""Pairs over which a network's cost is averaged while one input moves."""
+
+
+class LearnedCost:
+    """What a cost player has learned: c(observation, action), and the cost of the absorbing state.
+
+    Costs are in the units that the policy pays: standardised and clipped as the player's configuration says.
+    """
+
+    def __init__(
+        self,
+        player: CostPlayer,
+        view: CostView,
+        spec: EnvSpec,
+        gamma: float,
+        info: Mapping[str, Any] | None = None,
+        *,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        """`names` are those of the inputs, observation then encoded action; `input_names` finds them."""
+        sizes = (player.observation_size, player.action_size)
+        if sizes != (spec.observation_size, spec.action_size):
+            raise InputError(
+                f"the cost takes observations and actions of {sizes[0]} and {sizes[1]} numbers, {spec.env_id} has "
+                f"{spec.observation_size} and {spec.action_size}"
+            )
+        if not 0.0 <= gamma < 1.0:
+            raise InputError(f"gamma is {gamma}: it must lie in [0, 1)")
+        self.player, self.spec, self.gamma = player, spec, gamma
+        # copies: the learner goes on with its own
+        self.view: CostView = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), view)
+        self.info = dict(info or {})
+        self.names = tuple(input_names(spec) if names is None else names)
+        if len(self.names) != spec.observation_size + spec.action_size:
+            raise InputError(
+                f"{len(self.names)} names are given for {spec.observation_size + spec.action_size} inputs of the cost"
+            )
+        self._codec = ActionCodec(spec)
+
+    @classmethod
+    def of(cls, learner: "OAL") -> "LearnedCost":
+        """Take the cost out of a learner."""
+        envs = learner.envs
+        return cls(
+            learner.cost_player,
+            learner.cost.view,
+            learner.spec,
+            learner.config.gamma,
+            {"step": learner.step, "seed": learner.seed, "algorithm": learner.algorithm},
+            names=input_names(learner.spec, envs.envs[0] if isinstance(envs, Envs) else None),
+        )
+
+    # ----- costs
+
+    @property
+    def kind(self) -> str:
+        """Return linear, neural or gail."""
+        return next(name for name, config in COSTS.items() if type(self.player.config) is config)
+
+    @property
+    def absorbing(self) -> float:
+        """Return the cost of each step after a true termination."""
+        return float(self.view.gain * self.view.absorbing)
+
+    def __call__(self, observations: Any, actions: Any) -> np.ndarray:
+        """Costs [n] of flat observations [n, O] and actions [n, ...] in the environment's units; or of one pair.
+
+        An action beyond its bounds costs what the bound does: the cost knows nothing out there.
+        """
+        observations, actions = np.asarray(observations, np.float32), np.asarray(actions)
+        if observations.ndim == 1 and len(observations) == self.spec.observation_size:
+            return self(observations[None], actions[None])[0]
+        if len(observations) == 0:
+            return np.zeros(0, np.float32)
+        encoded = self._codec.encode(actions)
+        return self.encoded(observations, encoded if self.spec.kind == "discrete" else np.clip(encoded, -1.0, 1.0))
+
+    def encoded(self, observations: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """Costs [n] of flat observations [n, O] and encoded actions [n, A]."""
+        count = len(observations)
+        if count == 0:
+            return np.zeros(0, np.float32)
+        observations = np.asarray(observations, np.float32).reshape(count, -1)
+        for name, array, size in (
+            ("observations", observations, self.spec.observation_size),
+            ("actions", actions, self.spec.action_size),
+        ):
+            if array.shape != (count, size):
+                raise InputError(f"{name} have the shape {array.shape}: {self.spec.env_id} needs {(count, size)}")
+        compiled = _compiled(self.player)
+        costs = np.empty(count, np.float32)
+        for start in range(0, count, _LARGEST_BATCH):
+            parts = [array[start : start + _LARGEST_BATCH] for array in (observations, actions)]
+            size = len(parts[0])
+            # few sizes are compiled: the powers of two
+            room = (1 << (size - 1).bit_length()) - size
+            parts = [np.pad(np.asarray(part, np.float32), ((0, room), (0, 0))) for part in parts]
+            costs[start : start + size] = np.asarray(compiled(self.view, *parts))[:size]
+        return costs
+
+    def reward_wrapper(
+        self, env: gym.Env, *, absorbing: Literal["shift", "charge", "ignore"] = "shift"
+    ) -> "CostReward":
+        """Wrap one environment so that its reward is minus this cost; see `CostReward` for `absorbing`."""
+        return CostReward(env, self, absorbing=absorbing)
+
+    # ----- looking at it
+
+    def weights(self) -> list[tuple[str, float]]:
+        """Return (name, weight) of every feature of a linear cost; a feature is a standardised input unless said."""
+        config = self.player.config
+        if not isinstance(config, LinearConfig):
+            raise InputError(f"a {self.kind} cost is a network and has no weight per feature: plot it, or call it")
+        values = np.asarray(self.view.params, np.float64).tolist()
+        if config.features == "inputs":
+            return list(zip(self.names[: len(values)], values, strict=True))
+        stem = "fourier" if config.features == "fourier" else "feature"
+        return [(f"{stem}[{i}]", value) for i, value in enumerate(values)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe a linear cost: cost = gain · clip((Σ weight · (input - mean) / std - centre) / scale).
+
+        Mean and std are there when the features are the inputs; actions enter encoded (see `oal.envs.ActionCodec`).
+        """
+        weights, config, view = self.weights(), self.player.config, self.view
+        assert isinstance(config, LinearConfig)
+        described = {
+            "environment": self.spec.env_id,
+            "features": [name for name, _ in weights],
+            "weights": [weight for _, weight in weights],
+            "absorbing": self.absorbing,
+            "gamma": self.gamma,
+            "centre": float(view.centre),
+            "scale": float(view.scale),
+            "gain": float(view.gain),
+            "clip": config.clip,
+        }
+        if config.features == "inputs":
+            described |= {name: np.asarray(getattr(view, name), np.float64).tolist() for name in ("mean", "std")}
+        return described
+
+    def summary(self) -> dict[str, str]:
+        """Say in a few lines what this cost is."""
+        config, info = self.player.config, self.info
+        inputs = "observation and action" if config.inputs == "pairs" else "observation"
+        if isinstance(config, LinearConfig):
+            what = f"linear, {len(self.view.params)} features ({config.features}), {config.geometry}"
+        else:
+            assert isinstance(config, NetworkConfig)
+            what = f"{self.kind} network {'-'.join(map(str, config.hidden))} {config.activation}"
+        lines = {"environment": self.spec.env_id, "cost": what, "of": inputs}
+        if "step" in info:
+            lines["learned in"] = f"{info['step']:,} steps"
+        clip = "" if config.clip is None else f", cut to ±{config.clip:g}"
+        if config.standardise:
+            lines["standardised"] = f"centre {float(self.view.centre):.4g}, scale {float(self.view.scale):.4g}{clip}"
+        value = self.absorbing / (1.0 - self.gamma)
+        lines["absorbing"] = f"{self.absorbing:.4g} per step, {value:.4g} in all at discount {self.gamma:g}"
+        return lines
+
+    def plot(self, path: str | os.PathLike[str], *, observations: Any = None, actions: Any = None) -> list[Path]:
+        """Draw the cost as PNG and SVG; return the two files.
+
+        Linear: a bar per named feature. Network: the mean cost of the pairs given (the expert's, in the environment's
+        units) while one input moves through their quantiles; without pairs, around the mean of all training data.
+        """
+        from oal.base import plots
+
+        stem = str(path).removesuffix(".png").removesuffix(".svg")
+        if isinstance(self.player.config, LinearConfig):
+            weights = self.weights()
+            largest = sorted(weights, key=lambda item: -abs(item[1]))[:_SHOWN_WEIGHTS]
+            kept = [item for item in weights if item in largest] if len(weights) > len(largest) else weights
+            with plots.picture(stem, width=5.5, height=1.0 + 0.2 * len(kept)) as axes:
+                axes.barh(
+                    [name for name, _ in kept],
+                    [weight for _, weight in kept],
+                    color=[plots.COLOURS[1] if weight > 0 else plots.COLOURS[0] for _, weight in kept],
+                )
+                axes.axvline(0.0, color="black", linewidth=0.8)
+                axes.invert_yaxis()
+                axes.margins(y=0.01)
+                axes.set_xlabel("weight (a positive one makes large values dear)")
+                of = f", largest {len(kept)} of {len(weights)}" if len(kept) < len(weights) else ""
+                axes.set_title(f"{self.spec.env_id}: learned cost{of}")
+        else:
+            places, curves = self._dependence(observations, actions)
+            with plots.picture(stem, width=6.5) as axes:
+                for i in np.argsort(-np.ptp(curves, axis=1), kind="stable")[:_SHOWN_INPUTS]:
+                    axes.plot(places, curves[i], label=self.names[i])
+                axes.set_xlabel(
+                    "distance from the mean in standard deviations"
+                    if observations is None
+                    else "quantile of the input among the pairs"
+                )
+                axes.set_ylabel("mean cost")
+                axes.set_title(f"{self.spec.env_id}: learned cost, one input moved at a time")
+                axes.legend(title="most influential inputs", loc="center left", bbox_to_anchor=(1.0, 0.5))
+        return [Path(f"{stem}{suffix}") for suffix in (".png", ".svg")]
+
+    def _dependence(self, observations: Any, actions: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return places [G] and mean costs [D, G] with each input in turn moved through its range."""
+        size = self.player.input_size
+        if observations is None:
+            mean, std = np.asarray(self.view.mean), np.asarray(self.view.std)
+            places = np.linspace(-2.0, 2.0, 21)
+            values = mean[:, None] + std[:, None] * places
+            base = np.zeros((1, len(self.names)), np.float32)
+            base[:, :size] = mean
+        else:
+            places = np.linspace(0.05, 0.95, 19)
+            observations = np.asarray(observations, np.float32).reshape(len(observations), -1)
+            base = np.concatenate([observations, self._codec.encode(actions)], axis=1)
+            values = np.quantile(base[:, :size], places, axis=0).T
+            base = base[:: max(1, len(base) // _BASE_PAIRS)]
+        curves = np.empty((size, len(places)))
+        for i in range(size):
+            moved = np.repeat(base[None], len(places), axis=0)
+            moved[:, :, i] = values[i][:, None]
+            observed, action = np.split(moved.reshape(-1, base.shape[1]), [self.spec.observation_size], axis=1)
+            curves[i] = self.encoded(observed, action).reshape(len(places), -1).mean(axis=1)
+        return places, curves
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the cost as .safetensors (any cost), .json or .csv (linear costs)."""
+        path = Path(path)
+        suffix = choice(f"{path}: the file type", path.suffix, (".safetensors", ".json", ".csv"))
+        if suffix == ".safetensors":
+            self.save(path)
+        elif suffix == ".json":
+            files.write_json(path, self.to_json())
+        else:
+            weights = self.weights()
+            with files.replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+                writer = csv.writer(file)
+                writer.writerow(("feature", "weight"))
+                writer.writerows([*weights, ("absorbing", self.absorbing)])
+
+    # ----- files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything but a user's feature function to one safetensors file."""
+        checkpoint.save(
+            path,
+            checkpoint.named(self.view, "view"),
+            {
+                "cost": self.kind,
+                "config": asdict(self.player.config),
+                "environment": self.spec.to_json(),
+                "gamma": self.gamma,
+                "names": list(self.names),
+                "info": self.info,
+            },
+            kind=KIND,
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, features: FeatureFunction | None = None) -> "LearnedCost":
+        """Read a cost that `save` wrote; one of a user's features needs the feature function again."""
+        arrays, saved = checkpoint.load(path, kind=KIND)
+        try:
+            choice("cost", saved["cost"], COSTS)
+            config = configs.build(COSTS[saved["cost"]], saved["config"], name="cost")
+            spec = EnvSpec.from_json(saved["environment"])
+            gamma, names, info = saved["gamma"], saved["names"], saved["info"]
+        except KeyError as error:
+            raise InputError(f"{path}: the cost lacks {error}") from None
+        if isinstance(config, LinearConfig) and config.features == "function" and features is None:
+            raise InputError(
+                f"{path}: this cost is linear in features of a user's function, which no file holds: give it again "
+                "with LearnedCost.load(path, features=function)"
+            )
+        player = CostPlayer(config, spec.observation_size, spec.action_size, function=features)
+        # any pair at all: only the shapes count
+        nothing = np.zeros((2, spec.observation_size), np.float32), np.zeros((2, spec.action_size), np.float32)
+        template = player.init(0, Pairs(*nothing, np.ones(2, np.float32))).view
+        saved_weights = arrays.get("view/params")
+        if features is not None and saved_weights is not None and saved_weights.shape != template.params.shape:
+            raise InputError(
+                f"{path}: the feature function gives {len(template.params)} features, the cost has "
+                f"{saved_weights.size} weights: give the function it was learned with"
+            )
+        return cls(player, checkpoint.restored(template, arrays, "view"), spec, gamma, info, names=names)
+
+
+@lru_cache(maxsize=32)
+def _compiled(player: CostPlayer) -> Any:
+    return jax.jit(player.cost)
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# The cost as a reward
+
+
+class CostReward(gym.Wrapper):
+    """One environment whose reward is minus a learned cost; its own reward is in info["environment_reward"].
+
+    The cost of a step is that of the observation before it and the action, also in info["cost"]. What happens after a
+    true termination matters: learners such as those of Stable-Baselines3 count nothing after it, so with costs above
+    0 they learn to end episodes, with costs below 0 to prolong them. `absorbing` says how the cost of the absorbing
+    state enters:
+
+    shift:  every reward is c_abs - cost. The absorbing state then costs nothing, as the learner assumes, and no best
+            policy changes. Right for every discount; what to train with.
+    charge: the reward is -cost, and a last step that truly terminates also pays γ c_abs / (1-γ), all that the
+            absorbing state would still cost. The learner's discount must be this cost's (`LearnedCost.gamma`).
+    ignore: the reward is -cost and nothing else. For environments that never terminate, or to add up costs.
+
+    A truncated step is an ordinary one in all three. Wrap before `Monitor` to log the learned reward, after it to log
+    the environment's own. For vector environments: gymnasium.make_vec(..., wrappers=[cost.reward_wrapper]).
+    """
+
+    def __init__(self, env: gym.Env, cost: LearnedCost, *, absorbing: str = "shift") -> None:
+        if isinstance(env, VectorEnv):
+            raise InputError(
+                "a vector environment cannot be wrapped as one: wrap each of its environments, as in "
+                "gymnasium.make_vec(..., wrappers=[cost.reward_wrapper])"
+            )
+        super().__init__(env)
+        self.cost = cost
+        self.absorbing = choice("absorbing", absorbing, ABSORBING)
+        wanted, found = cost.spec, describe(env, horizon=cost.spec.horizon)
+        for name in ("kind", "observation_size", "action_size", "action_low", "action_high", "action_start"):
+            if getattr(wanted, name) != getattr(found, name):
+                raise InputError(
+                    f"the cost was learned on {wanted.env_id} with {name} {getattr(wanted, name)}, "
+                    f"{found.env_id} has {getattr(found, name)}: wrap the same environment, before any wrapper that "
+                    "changes observations or actions"
+                )
+        self._flatten = flattener(env.observation_space)
+        self._before: np.ndarray | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._before = self._flat(observation)
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        before = self._before
+        if before is None:
+            raise gym.error.ResetNeeded("the environment must be reset before its first step")
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._before = self._flat(observation)
+        cost = float(self.cost(before, action))
+        learned = cost
+        if self.absorbing == "shift":
+            learned = cost - self.cost.absorbing
+        elif self.absorbing == "charge":
+            learned = bootstrap_target(cost, 0.0, float(terminated), self.cost.gamma, self.cost.absorbing)
+        info = {**info, "environment_reward": float(reward), "cost": cost}
+        return observation, -learned, terminated, truncated, info
+
+    def _flat(self, observation: Any) -> np.ndarray:
+        # a copy: some environments hand out one buffer again and again
+        return np.array(observation if self._flatten is None else self._flatten(observation), np.float32)
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# Names of inputs
+
+_CLASSIC = {
+    "gymnasium.envs.classic_control.acrobot.AcrobotEnv": (
+        "cos angle 1",
+        "sin angle 1",
+        "cos angle 2",
+        "sin angle 2",
+        "velocity 1",
+        "velocity 2",
+    ),
+    "gymnasium.envs.classic_control.cartpole.CartPoleEnv": (
+        "position cart",
+        "velocity cart",
+        "position pole",
+        "velocity pole",
+    ),
+    "gymnasium.envs.classic_control.continuous_mountain_car.Continuous_MountainCarEnv": ("position", "velocity"),
+    "gymnasium.envs.classic_control.mountain_car.MountainCarEnv": ("position", "velocity"),
+    "gymnasium.envs.classic_control.pendulum.PendulumEnv": ("cos angle", "sin angle", "velocity"),
+}
+# names of the coordinates of MuJoCo's joints of several: free (0) and ball (1)
+_POSITIONS = {0: ("x", "y", "z", "qw", "qx", "qy", "qz"), 1: ("qw", "qx", "qy", "qz")}
+_VELOCITIES = {0: ("x", "y", "z", "wx", "wy", "wz"), 1: ("wx", "wy", "wz")}
+
+
+def input_names(spec: EnvSpec, env: gym.Env | None = None) -> list[str]:
+    """Name the numbers of an observation and of an encoded action: by joints where an environment tells, else by place.
+
+    Known are classic control, and MuJoCo's tasks that say how their observations are built (Gymnasium's v5).
+    """
+    names = [f"obs[{i}]" for i in range(spec.observation_size)], [f"action[{i}]" for i in range(spec.action_size)]
+    if env is None:
+        return [*names[0], *names[1]]
+    inner: Any = env.unwrapped
+    structure, model = getattr(inner, "observation_structure", None), getattr(inner, "model", None)
+    observed: Sequence[str] = _CLASSIC.get(f"{type(inner).__module__}.{type(inner).__qualname__}", ())
+    acted: Sequence[str] = ()
+    if isinstance(structure, Mapping) and model is not None:
+        observed, acted = _joint_names(structure, model), _actuator_names(model)
+    # a wrapper may have put other numbers in their place
+    if len(observed) == spec.observation_size:
+        names = list(observed), names[1]
+    if spec.kind == "continuous" and len(acted) == spec.action_size:
+        names = names[0], list(acted)
+    return [*names[0], *names[1]]
+
+
+def _joint_names(structure: Mapping[str, int], model: Any) -> list[str]:
+    positions, velocities = [""] * model.nq, [""] * model.nv
+    for i in range(model.njnt):
+        name, kind = model.joint(i).name or f"joint {i}", int(model.jnt_type[i])
+        for target, stem, start, parts in (
+            (positions, "position", int(model.jnt_qposadr[i]), _POSITIONS),
+            (velocities, "velocity", int(model.jnt_dofadr[i]), _VELOCITIES),
+        ):
+            for k, part in enumerate(parts.get(kind, ("",))):
+                target[start + k] = f"{stem} {name} {part}".rstrip()
+    names: list[str] = []
+    for block, size in structure.items():
+        if block == "qpos":
+            skipped = structure.get("skipped_qpos", 0)
+            names += positions[skipped : skipped + size]
+        elif block == "qvel":
+            names += velocities[:size]
+        elif block != "skipped_qpos":
+            names += [f"{block}[{i}]" for i in range(size)]
+    return names
+
+
+def _actuator_names(model: Any) -> list[str]:
+    """Name actuators by the joints they move, as all of Gymnasium's do."""
+    moves_joint = [int(kind) == 0 for kind in model.actuator_trntype]
+    return [
+        f"action {model.joint(int(model.actuator_trnid[i, 0])).name}" if moves_joint[i] else f"action[{i}]"
+        for i in range(model.nu)
+    ]

@@ -1,0 +1,79 @@
+"""A saved policy: the actor's weights and what it needs to act in its environment, without the learner."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from oal.base import checkpoint
+from oal.deep.nets import MLP, Activation, HostActor, Layer
+from oal.envs import ActionCodec, EnvSpec
+from oal.errors import InputError, choice
+
+
+class Policy:
+    """Act on observations: `act` takes and gives batches in encoded form, `predict` speaks the environment's terms."""
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        params: MLP,
+        *,
+        activation: Activation = "relu",
+        info: Mapping[str, Any] | None = None,
+        seed: int = 0,
+    ) -> None:
+        if spec.kind not in ("continuous", "discrete"):
+            raise InputError(f"action kind '{spec.kind}' is unknown")
+        self.spec = spec
+        self.info = dict(info or {})
+        self.actor = HostActor("continuous" if spec.kind == "continuous" else "discrete", params, activation=activation)
+        self.codec = ActionCodec(spec)
+        self.rng = np.random.default_rng(seed)
+
+    def act(self, observations: np.ndarray) -> np.ndarray:
+        """Flat observations [n, O] -> the encoded deterministic actions [n, A]."""
+        return self.actor.mode(observations)
+
+    def sample(self, observations: np.ndarray) -> np.ndarray:
+        """Flat observations [n, O] -> encoded actions [n, A] drawn from the policy."""
+        return self.actor.sample(observations, self.rng)
+
+    def predict(self, observation: np.ndarray, deterministic: bool = True) -> tuple[Any, None]:
+        """Return (action in the environment's units, no state) for one flat observation, or a stack of them."""
+        flat = np.asarray(observation, np.float32)
+        batch = flat.reshape(-1, self.spec.observation_size) if flat.ndim == 2 else flat.reshape(1, -1)
+        if batch.shape[1] != self.spec.observation_size:
+            raise InputError(
+                f"the observation has {batch.shape[1]} numbers, {self.spec.env_id} has {self.spec.observation_size}"
+            )
+        actions = self.codec.decode(self.act(batch) if deterministic else self.sample(batch))
+        return (np.stack([np.asarray(action) for action in actions]) if flat.ndim == 2 else actions[0]), None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write weights and description to one safetensors file."""
+        checkpoint.save(
+            path,
+            checkpoint.named(self.actor.layers, "actor"),
+            {
+                "env": self.spec.to_json(),
+                "layers": len(self.actor.layers),
+                "activation": self.actor.activation,
+                "info": self.info,
+            },
+            kind="policy",
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Policy":
+        """Read a policy that `save` wrote."""
+        arrays, info = checkpoint.load(path, kind="policy")
+        try:
+            layers = tuple(
+                Layer(arrays[f"actor/{index}/weight"], arrays[f"actor/{index}/bias"]) for index in range(info["layers"])
+            )
+            activation = choice("activation", info.get("activation", "relu"), ("relu", "tanh"))
+            return cls(EnvSpec.from_json(info["env"]), layers, activation=activation, info=info["info"])
+        except KeyError as error:
+            raise InputError(f"{path}: the policy lacks {error}") from None

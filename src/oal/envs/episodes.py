@@ -1,0 +1,165 @@
+"""Whole episodes: run a policy to the end, and evaluate it."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from oal.base.seeding import generator, integer
+from oal.envs.spec import Act, ActionCodec, EnvSource, EnvSpec, describe, flattener, make, uniform_actions
+from oal.errors import at_least
+
+
+class Episode(NamedTuple):
+    """One whole episode in the environment's own terms: actions in its units, rewards, T+1 flat observations."""
+
+    observations: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    terminated: bool
+    truncated: bool
+    success: bool | None
+    seed: int
+    initial_state: dict[str, list[float]] | None
+
+
+class Evaluation(NamedTuple):
+    """Returns, lengths and successes (None when the environment does not report any) of whole episodes."""
+
+    returns: np.ndarray
+    lengths: np.ndarray
+    successes: np.ndarray | None
+
+    @property
+    def mean_return(self) -> float:
+        return float(self.returns.mean())
+
+    def to_json(self) -> dict[str, float]:
+        summary = {
+            "return_mean": self.mean_return,
+            "return_std": float(self.returns.std()),
+            "return_min": float(self.returns.min()),
+            "return_max": float(self.returns.max()),
+            "length_mean": float(self.lengths.mean()),
+        }
+        if self.successes is not None:
+            summary["success_rate"] = float(self.successes.mean())
+        return summary
+
+
+def simulator_state(env: gym.Env) -> dict[str, list[float]] | None:
+    """Read the simulator's state where the environment shows it: MuJoCo's qpos and qvel, classic control's state."""
+    inner: Any = env.unwrapped
+    if hasattr(inner, "data") and hasattr(inner.data, "qpos"):
+        return {"qpos": inner.data.qpos.tolist(), "qvel": inner.data.qvel.tolist()}
+    state = getattr(inner, "state", None)
+    return None if state is None else {"state": np.asarray(state, np.float64).ravel().tolist()}
+
+
+class EpisodeRunner:
+    """Whole episodes on environments of its own, several in lockstep so that the policy sees batches."""
+
+    def __init__(self, source: EnvSource, *, parallel: int = 1, horizon: int | None = None) -> None:
+        at_least("parallel episodes", parallel, 1)
+        self.envs = [make(source, horizon=horizon) for _ in range(parallel)]
+        self.spec = describe(self.envs[0], horizon=horizon)
+        self.codec = ActionCodec(self.spec)
+        self._flatten = flattener(self.envs[0].observation_space)
+
+    def run(self, act: Act, seeds: Sequence[int]) -> list[Episode]:
+        """Run one episode from each reset seed."""
+        episodes: list[Episode] = []
+        for start in range(0, len(seeds), len(self.envs)):
+            episodes += self._lockstep(act, list(seeds[start : start + len(self.envs)]))
+        return episodes
+
+    def _lockstep(self, act: Act, seeds: list[int]) -> list[Episode]:
+        count = len(seeds)
+        observations: list[list[np.ndarray]] = []
+        initial_states = []
+        for env, seed in zip(self.envs, seeds, strict=False):
+            observation, _ = env.reset(seed=seed)
+            observations.append([self._flat(observation)])
+            initial_states.append(simulator_state(env))
+        actions: list[list[Any]] = [[] for _ in seeds]
+        rewards: list[list[float]] = [[] for _ in seeds]
+        ends: list[tuple[bool, bool, bool | None]] = [(False, False, None)] * count
+        running = list(range(count))
+        while running:
+            encoded = act(np.stack([observations[i][-1] for i in running]))
+            still = []
+            for i, action in zip(running, self.codec.decode(encoded), strict=True):
+                observation, reward, terminated, truncated, info = self.envs[i].step(action)
+                observations[i].append(self._flat(observation))
+                actions[i].append(action)
+                rewards[i].append(float(reward))
+                if terminated or truncated:
+                    success = info.get("is_success", info.get("success"))
+                    ends[i] = (bool(terminated), bool(truncated), None if success is None else bool(success))
+                else:
+                    still.append(i)
+            running = still
+        return [
+            Episode(
+                np.stack(observations[i]),
+                np.stack([np.asarray(action) for action in actions[i]]),
+                np.array(rewards[i]),
+                *ends[i],
+                seed=seeds[i],
+                initial_state=initial_states[i],
+            )
+            for i in range(count)
+        ]
+
+    def _flat(self, observation: Any) -> np.ndarray:
+        # a copy: some environments hand out one buffer again and again
+        return np.array(observation if self._flatten is None else self._flatten(observation), np.float32)
+
+    def evaluate(self, act: Act, seeds: Sequence[int]) -> Evaluation:
+        """Run one episode from each reset seed and keep the returns, lengths and successes."""
+        return summarise(self.run(act, seeds))
+
+    def close(self) -> None:
+        for env in self.envs:
+            env.close()
+
+
+def summarise(episodes: Sequence[Episode]) -> Evaluation:
+    """Collect returns, lengths and successes of episodes."""
+    successes = [episode.success for episode in episodes]
+    known = [success for success in successes if success is not None]
+    return Evaluation(
+        np.array([episode.rewards.sum() for episode in episodes]),
+        np.array([len(episode.rewards) for episode in episodes]),
+        np.array(known) if len(known) == len(successes) else None,
+    )
+
+
+def episode_seeds(seed: int, purpose: str, count: int) -> list[int]:
+    """Reset seeds of `count` episodes of a named stream."""
+    return [integer(seed, purpose, index) for index in range(count)]
+
+
+def evaluate(
+    source: EnvSource, act: Act, *, episodes: int = 10, seed: int = 0, horizon: int | None = None
+) -> Evaluation:
+    """Evaluate a policy on fresh environments, with seeds apart from training's."""
+    at_least("episodes", episodes, 1)
+    runner = EpisodeRunner(source, parallel=min(episodes, 10), horizon=horizon)
+    try:
+        return runner.evaluate(act, episode_seeds(seed, "evaluation", episodes))
+    finally:
+        runner.close()
+
+
+class UniformPolicy:
+    """Act uniformly at random: the other end of the scale from the expert."""
+
+    def __init__(self, spec: EnvSpec, *, seed: int = 0) -> None:
+        self.spec = spec
+        self.rng = generator(seed, "uniform-policy")
+
+    def act(self, observations: np.ndarray) -> np.ndarray:
+        """Flat observations [n, O] -> uniformly drawn encoded actions [n, A]."""
+        return uniform_actions(self.spec, len(observations), self.rng)

@@ -1,0 +1,216 @@
+"""What an environment looks like: its spaces, sizes and time limit, and the scale of its actions.
+
+Inside oal observations are flat float32 vectors and actions are *encoded*: continuous ones scaled to [-1, 1], discrete
+ones one-hot.
+"""
+
+import importlib
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+
+from oal.errors import InputError, at_least
+
+EnvSource = str | Callable[[], gym.Env]
+Act = Callable[[np.ndarray], np.ndarray]
+"""Observations [n, O] -> encoded actions [n, A]."""
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """Sizes, action bounds and horizon of an environment, as plain values that fit in JSON."""
+
+    env_id: str
+    kind: str
+    observation_size: int
+    action_size: int
+    action_low: tuple[float, ...] = ()
+    action_high: tuple[float, ...] = ()
+    action_shape: tuple[int, ...] = ()
+    action_start: int = 0
+    horizon: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "EnvSpec":
+        try:
+            fields: dict[str, Any] = {n: tuple(item) if isinstance(item, list) else item for n, item in value.items()}
+            return cls(**fields)
+        except TypeError as error:
+            raise InputError(f"the description of the environment cannot be read ({error})") from None
+
+
+def describe(env: gym.Env | VectorEnv, *, horizon: int | None = None) -> EnvSpec:
+    """Read an environment's spaces; refuse what cannot be learned on, naming why."""
+    vector = isinstance(env, VectorEnv)
+    observation_space = env.single_observation_space if vector else env.observation_space
+    action_space = env.single_action_space if vector else env.action_space
+    env_id = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+    if not observation_space.is_np_flattenable:
+        raise InputError(f"{env_id}: observations of {observation_space} have no fixed size and cannot be flattened")
+    steps = horizon if horizon is not None else (env.spec.max_episode_steps if env.spec is not None else None)
+    if steps is None:
+        raise InputError(f"{env_id} has no time limit: register it with max_episode_steps, or say the horizon")
+    at_least("horizon", steps, 1)
+    common: dict[str, Any] = {
+        "env_id": env_id,
+        "observation_size": spaces.flatdim(observation_space),
+        "horizon": int(steps),
+    }
+    if isinstance(action_space, spaces.Discrete):
+        return EnvSpec(kind="discrete", action_size=int(action_space.n), action_start=int(action_space.start), **common)
+    if isinstance(action_space, spaces.Box):
+        low, high = action_space.low.astype(np.float64).ravel(), action_space.high.astype(np.float64).ravel()
+        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+            raise InputError(f"{env_id}: the action space {action_space} is unbounded; wrap it with RescaleAction")
+        if not (low < high).all():
+            raise InputError(f"{env_id}: the action space {action_space} has a dimension without room (low = high)")
+        return EnvSpec(
+            kind="continuous",
+            action_size=len(low),
+            action_low=tuple(low.tolist()),
+            action_high=tuple(high.tolist()),
+            action_shape=tuple(action_space.shape),
+            **common,
+        )
+    raise InputError(f"{env_id}: actions of {action_space} are not supported; Box and Discrete are")
+
+
+class ActionCodec:
+    """Encode environment actions for the learner and decode the learner's: one scale for learner and expert alike."""
+
+    def __init__(self, spec: EnvSpec) -> None:
+        self.spec = spec
+        # rows [1, A]: NumPy multiplies equal shapes in half the time it takes to spread one over the other
+        self._low = np.array([spec.action_low], np.float32)
+        self._high = np.array([spec.action_high], np.float32)
+        self._centre = (self._high + self._low) * np.float32(0.5)
+        self._half = (self._high - self._low) * np.float32(0.5)
+        self._is_unit = bool((self._low == -1.0).all() and (self._high == 1.0).all())
+        self._is_centred = not self._centre.any()
+        self._is_flat = len(spec.action_shape) == 1
+        self._is_discrete = spec.kind == "discrete"
+
+    def encode(self, actions: np.ndarray) -> np.ndarray:
+        """Environment actions [n, ...] -> encoded [n, A]: scaled to [-1, 1], or one-hot."""
+        actions = np.asarray(actions)
+        if self.spec.kind == "discrete":
+            index = actions.reshape(len(actions)).astype(np.int64) - self.spec.action_start
+            if len(index) and not (index.min() >= 0 and index.max() < self.spec.action_size):
+                raise InputError(f"an action lies outside the {self.spec.action_size} actions of {self.spec.env_id}")
+            return np.eye(self.spec.action_size, dtype=np.float32)[index]
+        flat = actions.reshape(len(actions), -1).astype(np.float32)
+        if flat.shape[1] != self.spec.action_size:
+            raise InputError(f"actions have {flat.shape[1]} numbers, {self.spec.env_id} takes {self.spec.action_size}")
+        return flat if self._is_unit else (flat - self._centre) / self._half
+
+    def decode(self, encoded: np.ndarray) -> Any:
+        """Encoded actions [n, A] -> a sequence of n environment actions; continuous ones are clipped to the bounds."""
+        if self.spec.kind == "discrete":
+            return self.decode_inside(encoded)
+        return self.decode_inside(np.minimum(np.maximum(encoded, np.float32(-1.0)), np.float32(1.0)))
+
+    def decode_inside(self, encoded: np.ndarray) -> Any:
+        """As `decode`, for actions known to lie in [-1, 1], as every actor of oal gives them.
+
+        This runs once per environment step: each operation is a percent of a fast simulator's step.
+        """
+        if self._is_discrete:
+            start = self.spec.action_start
+            return [index + start for index in encoded.argmax(axis=1).tolist()]
+        scaled = encoded if self._is_unit else encoded * self._half
+        if not self._is_centred:
+            scaled += self._centre
+        return scaled if self._is_flat else scaled.reshape(len(scaled), *self.spec.action_shape)
+
+
+def flattener(space: spaces.Space) -> Callable[[Any], np.ndarray] | None:
+    """Return the map from observations to flat vectors, or None when they are flat vectors already."""
+    if isinstance(space, spaces.Box) and len(space.shape) == 1:
+        return None
+    return lambda observation: np.asarray(spaces.flatten(space, observation), np.float32)
+
+
+def flat_observations(space: spaces.Space, observation: Any) -> np.ndarray:
+    """Return an observation of the space as a flat vector [O], or a batch as vector environments give it as [n, O]."""
+    flatten = flattener(space)
+    if flatten is None:
+        return np.asarray(observation, np.float32)
+    leaf_space, leaf = space, observation
+    while isinstance(leaf_space, (spaces.Dict, spaces.Tuple)):
+        key: Any = next(iter(leaf_space.spaces)) if isinstance(leaf_space, spaces.Dict) else 0
+        leaf_space, leaf = leaf_space[key], leaf[key]
+    if np.ndim(leaf) == len(leaf_space.shape or ()):
+        return flatten(observation)
+    parts = gym.vector.utils.iterate(gym.vector.utils.batch_space(space, len(leaf)), observation)
+    return np.stack([flatten(part) for part in parts])
+
+
+def make(
+    source: EnvSource, *, horizon: int | None = None, render_mode: str | None = None, picture_size: int = 240
+) -> gym.Env:
+    """Make an environment from its id or from a function; a name Gymnasium does not know is an InputError.
+
+    With a render mode, MuJoCo's pictures are `picture_size` pixels wide and high (drawn by the processor, size costs).
+    """
+    try:
+        if not isinstance(source, str):
+            env = source()
+        else:
+            extra: dict[str, Any] = {} if horizon is None else {"max_episode_steps": horizon}
+            if render_mode is not None:  # an environment that cannot be drawn need not know the word
+                extra["render_mode"] = render_mode
+            if _is_mujoco(source):
+                _warn_through_python()
+                if render_mode is not None:
+                    extra |= {"width": picture_size, "height": picture_size}
+            env = gym.make(source, disable_env_checker=True, **extra)
+    except gym.error.DependencyNotInstalled as error:
+        raise InputError(f"environment {source}: {error}") from None
+    except gym.error.Error as error:
+        raise InputError(f"environment '{source}' cannot be made: {error}") from None
+    if not isinstance(env, gym.Env):
+        raise InputError(f"{source} made a {type(env).__name__}: a gymnasium.Env is needed")
+    if not isinstance(source, str) and horizon is not None:
+        env = gym.wrappers.TimeLimit(env, horizon)
+    return env
+
+
+def _is_mujoco(env_id: str) -> bool:
+    registered = gym.registry.get(env_id)
+    return registered is not None and str(registered.entry_point).startswith("gymnasium.envs.mujoco")
+
+
+def _warn_through_python() -> None:
+    """Send MuJoCo's warnings to Python's: by itself it writes a log file into whatever folder the user is in.
+
+    A model file's deprecated attribute is Gymnasium's affair and no news to the user.
+    """
+    mujoco: Any = importlib.import_module("mujoco")
+    mujoco.set_mju_user_warning(
+        lambda message: None if "deprecated" in message else warnings.warn(f"MuJoCo: {message}", stacklevel=2)
+    )
+
+
+class ActionShape(Protocol):
+    """The kind and number of actions, as `EnvSpec` and the learners' own shapes say it."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def action_size(self) -> int: ...
+
+
+def uniform_actions(spec: ActionShape, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw `count` encoded actions uniformly: in the box [-1, 1]^A, or one of the discrete ones."""
+    if spec.kind == "continuous":
+        return rng.uniform(-1.0, 1.0, (count, spec.action_size)).astype(np.float32)
+    return np.eye(spec.action_size, dtype=np.float32)[rng.integers(0, spec.action_size, size=count)]

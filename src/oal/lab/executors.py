@@ -1,0 +1,306 @@
+"""Where a sweep's runs are carried out: in this process, in local processes, or on a Ray cluster.
+
+An executor is told to start jobs and asked which have ended. It keeps no results: those are in the run folders, which
+every executor's workers write and the sweep reads.
+"""
+
+import importlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from oal.base.folder import RunFolder
+from oal.errors import InputError, MissingExtraError, at_least
+from oal.lab import worker
+from oal.lab.storage import Storage
+from oal.lab.worker import Job
+
+GRACE_SECONDS = 20.0
+"""How long a worker that is told to stop may take to say so in its run folder."""
+CARRY_SECONDS = 30.0
+"""How often a run under way is carried to a storage, and its records brought from there."""
+LOG = "worker.log"
+"""What a run's workers say, in the run folder: when they began, from which step, and how they ended."""
+
+
+class Ending(NamedTuple):
+    """How an attempt at a job ended: one of `oal.lab.worker`'s codes, or None and why the worker is gone."""
+
+    job: Job
+    code: int | None
+    reason: str = ""
+
+
+class Executor(Protocol):
+    """What a sweep asks of an executor."""
+
+    slots: int
+    """Jobs it takes at a time."""
+
+    def start(self, job: Job) -> None: ...
+    def ended(self, timeout: float) -> list[Ending]:
+        """Return the jobs that have ended since; wait up to `timeout` seconds for the first."""
+        ...
+
+    def stop(self) -> None:
+        """Stop what is under way, and let go of what was needed."""
+        ...
+
+
+class Inline:
+    """One run after the other in this process: to look into a run with a debugger, and for tests."""
+
+    slots = 1
+
+    def __init__(self) -> None:
+        self._waiting: list[Job] = []
+
+    def start(self, job: Job) -> None:
+        self._waiting.append(job)
+
+    def ended(self, timeout: float) -> list[Ending]:
+        job = self._waiting.pop()
+        code = worker.carry_out(job)
+        if code == worker.STOPPED:  # Ctrl-C reached the run first; it is meant for the sweep
+            raise KeyboardInterrupt
+        return [Ending(job, code)]
+
+    def stop(self) -> None:
+        self._waiting.clear()
+
+
+class WorkerProcess:
+    """A process that carries out one job. It ends when this process does."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        log = Path(job.folder) / LOG
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with log.open("ab") as output:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "oal.lab.worker"],
+                    stdin=subprocess.PIPE,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,  # Ctrl-C in the terminal is for the sweep, which tells its workers
+                )
+        except OSError as error:
+            raise InputError(f"{log}: a worker cannot be started ({error.strerror}): check the folder") from None
+        self._stdin: Any = self._process.stdin
+        with suppress(BrokenPipeError):  # it died already, which `ending` will say
+            self._stdin.write(job.to_json().encode() + b"\n")
+            self._stdin.flush()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ending(self) -> Ending | None:
+        """Say how the job ended, or None while the process runs."""
+        code = self._process.poll()
+        if code is None:
+            return None
+        self._close()
+        if code in (worker.FINISHED, worker.FAILED, worker.BUSY, worker.STOPPED):
+            return Ending(self.job, code)
+        return Ending(self.job, None, f"the worker process {_cause(code)}")
+
+    def ask_to_stop(self) -> None:
+        """Let it write to its run folder that it was stopped, and end."""
+        if self._process.poll() is None:
+            self._process.terminate()
+
+    def end(self, timeout: float) -> None:
+        """Wait for it to end; kill it if it does not."""
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._close()
+
+    def _close(self) -> None:
+        with suppress(BrokenPipeError):
+            self._stdin.close()
+
+
+def _cause(code: int) -> str:
+    if code >= 0:
+        return f"ended with code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+class Processes:
+    """Local processes, one for each run, with one thread each."""
+
+    def __init__(self, count: int | None = None) -> None:
+        """`count` runs at a time; None: as many as there are cores."""
+        if count is not None:
+            at_least("processes", count, 1)
+        self.slots = count or cores()
+        self._workers: list[WorkerProcess] = []
+
+    def start(self, job: Job) -> None:
+        self._workers.append(WorkerProcess(job))
+
+    def ended(self, timeout: float) -> list[Ending]:
+        def ask() -> list[Ending]:
+            endings = {one: one.ending() for one in self._workers}
+            self._workers = [one for one, ending in endings.items() if ending is None]
+            return [ending for ending in endings.values() if ending is not None]
+
+        return _asked_until(ask, timeout)
+
+    def stop(self) -> None:
+        for one in self._workers:
+            one.ask_to_stop()
+        deadline = time.monotonic() + GRACE_SECONDS
+        for one in self._workers:
+            one.end(max(0.0, deadline - time.monotonic()))
+        self._workers = []
+
+
+def _asked_until(ask: Callable[[], list[Ending]], timeout: float) -> list[Ending]:
+    deadline = time.monotonic() + timeout
+    while not (answer := ask()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return answer
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def attempt(job: str, storage: str | None = None) -> tuple[int | None, str]:
+    """Carry out a job in a process of its own on this machine, and wait for it: what a Ray task does.
+
+    With a storage, the run folder is a scratch one of this machine, brought from there and carried there.
+    """
+    given = Job.from_json(job)
+    if storage is None:
+        return _attempt(given, lambda: None)
+    store, name = Storage(storage), Path(given.folder).name
+    with tempfile.TemporaryDirectory(prefix="oal-") as scratch:
+        folder = Path(scratch) / name
+        store.pull(name, folder)
+        return _attempt(replace(given, folder=str(folder)), lambda: store.push(folder, name))
+
+
+def _attempt(job: Job, carry: Callable[[], None]) -> tuple[int | None, str]:
+    process = WorkerProcess(job)
+    carried = time.monotonic()
+    try:
+        # a cancelled task is interrupted between two Python statements, never in a wait of the system
+        while (ending := process.ending()) is None:
+            time.sleep(0.2)
+            if time.monotonic() - carried > CARRY_SECONDS:
+                carry()
+                carried = time.monotonic()
+    finally:
+        process.ask_to_stop()
+        process.end(GRACE_SECONDS)
+        carry()
+    return ending.code, f"{ending.reason} on {socket.gethostname()}" if ending.reason else ""
+
+
+class RayCluster:
+    """A Ray cluster, one core for each run. Every node has oal.
+
+    Every node sees the run folders under the same path, or results come through a storage of fsspec: nodes carry a run
+    there while it learns, and the sweep brings it to its folder. Demonstrations are then a shipped set's name, or a
+    path that every node has.
+    """
+
+    slots = 1_000_000  # all at once: the cluster queues them, and an autoscaler sees what is wanted
+
+    def __init__(self, address: str = "auto", *, storage: str | None = None) -> None:
+        """Connect to "auto" (the cluster this machine is part of, or RAY_ADDRESS), HOST:PORT or ray://HOST:PORT."""
+        try:
+            ray: Any = importlib.import_module("ray")
+        except ImportError:
+            raise MissingExtraError("ray", extra="ray", needed_for="a sweep on a Ray cluster") from None
+        self._storage = None if storage is None else Storage(storage)
+        self._ray = ray
+        self._own = not ray.is_initialized()
+        if self._own:
+            _check_reachable(address)
+            try:
+                ray.init(address=address, log_to_driver=False, logging_level="error")
+            except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+                raise InputError(_unreachable(address, error)) from None
+        self._attempt = ray.remote(num_cpus=1, max_retries=0)(attempt)
+        self._jobs: dict[Any, Job] = {}
+        self._brought = time.monotonic()
+
+    def start(self, job: Job) -> None:
+        if self._storage is not None:
+            folder = Path(job.folder)
+            if RunFolder(folder).described and not self._storage.holds(folder.name):
+                self._storage.push(folder, folder.name)  # begun here, before there was a storage
+        self._jobs[self._attempt.remote(job.to_json(), self._storage and self._storage.url)] = job
+
+    def ended(self, timeout: float) -> list[Ending]:
+        if self._storage is not None and time.monotonic() - self._brought > CARRY_SECONDS:
+            for job in self._jobs.values():
+                self._bring(job, only=("metrics.jsonl", "status.json"))
+            self._brought = time.monotonic()
+        done, _ = self._ray.wait(list(self._jobs), num_returns=1, timeout=timeout)
+        return [self._ending(task, self._jobs.pop(task)) for task in done]
+
+    def _bring(self, job: Job, *, only: tuple[str, ...] = ()) -> None:
+        if self._storage is not None:
+            self._storage.pull(Path(job.folder).name, Path(job.folder), only=only)
+
+    def _ending(self, task: Any, job: Job) -> Ending:
+        try:
+            code, reason = self._ray.get(task)
+        except self._ray.exceptions.RayError as error:  # the worker or its node is gone
+            code, reason = None, (str(error).strip().splitlines() or [type(error).__name__])[0]
+        self._bring(job)
+        return Ending(job, code, reason)
+
+    def stop(self) -> None:
+        for task in self._jobs:
+            self._ray.cancel(task)
+        if self._jobs:
+            self._ray.wait(list(self._jobs), num_returns=len(self._jobs), timeout=GRACE_SECONDS)
+        for job in self._jobs.values():
+            self._bring(job)
+        self._jobs = {}
+        if self._own:
+            self._ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Ask at HOST:PORT ourselves: Ray would try for a minute and fill the screen."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon:
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except (OSError, ValueError) as error:
+        raise InputError(_unreachable(address, error)) from None
+
+
+def _unreachable(address: str, error: Exception) -> str:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return (
+        f"no Ray cluster can be reached at '{address}' ({reason}): start one with  ray start --head  and join it from "
+        "the other machines with  ray start --address HOST:PORT"
+    )

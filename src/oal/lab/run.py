@@ -1,0 +1,342 @@
+"""One training run in one folder: begin it, resume it, read what it left.
+
+The folder is the only contract with reporting (see `oal.base.folder`). A run that is killed at any moment goes on from
+its last checkpoint exactly as if it had never been stopped.
+"""
+
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oal import demos
+from oal.base import config as configs
+from oal.base import files, seeding
+from oal.base.folder import RunFolder
+from oal.base.provenance import provenance
+from oal.deep import callbacks, certificate
+from oal.deep.bc import BC, BCConfig
+from oal.deep.certificate import Certificate
+from oal.deep.learned_cost import LearnedCost, input_names
+from oal.deep.loop import GAIL, KIND, OAL, Callback
+from oal.deep.policy import Policy
+from oal.deep.presets import LearnerConfig
+from oal.demos import Demos
+from oal.demos.record import record_demos
+from oal.envs import ActionCodec, EnvSpec, Evaluation, UniformPolicy, describe, evaluate, make, record_video
+from oal.errors import InputError, at_least
+
+RANDOM_EPISODES = 10
+"""Episodes that measure what a random policy earns, the zero of the normalised return."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What is learned, from what, and for how long. Intervals are in environment steps."""
+
+    env: str
+    learner: LearnerConfig
+    total_steps: int
+    demos: str = ""
+    """A file, or the name of shipped demonstrations; empty: those shipped for the environment."""
+    trajectories: int | None = 10
+    """How many of them to learn from, the first ones; the others are held out. None: all."""
+    subsample: int = 1
+    """Keep every n-th step of the demonstrations."""
+    seed: int = 0
+    horizon: int | None = None
+    log_every: int = 1_000
+    evaluate_every: int = 5_000
+    evaluation_episodes: int = 10
+    checkpoint_every: int = 25_000
+    stop_at_return: float | None = None
+
+    def __post_init__(self) -> None:
+        at_least("steps", self.total_steps, 1)
+        if self.trajectories is not None:
+            at_least("trajectories", self.trajectories, 1)
+        for name in ("subsample", "log_every", "evaluate_every", "evaluation_episodes", "checkpoint_every"):
+            at_least(name, getattr(self, name), 1)
+        if self.checkpoint_every % self.log_every:
+            raise InputError(
+                f"checkpoint_every is {self.checkpoint_every}: it must be a multiple of log_every ({self.log_every}), "
+                "so that no record is cut in two"
+            )
+
+    @property
+    def algorithm(self) -> str:
+        return "GAIL" if self.learner.cost == "gail" else "OAL"
+
+    def to_json(self) -> dict[str, Any]:
+        """One flat object: the run's fields and the learner's beside them."""
+        run = asdict(self)
+        return {"algorithm": self.algorithm} | run.pop("learner") | run
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "RunConfig":
+        values = {name: item for name, item in value.items() if name != "algorithm"}
+        learner_fields = LearnerConfig.__dataclass_fields__
+        learner = LearnerConfig.from_json({name: values.pop(name) for name in learner_fields if name in values})
+        return configs.build(cls, {**values, "learner": learner}, name="run")
+
+
+class Run:
+    """A run that can go on: its folder, its configuration and its learner."""
+
+    def __init__(self, folder: RunFolder, config: RunConfig, learner: OAL) -> None:
+        self.folder, self.config, self.learner = folder, config, learner
+
+    def go(self, *, progress_bar: bool = False, sinks: Sequence[callbacks.Sink] = ()) -> OAL:
+        """Learn to the end; what stops it is written to status.json before it is raised."""
+        config, folder, learner = self.config, self.folder, self.learner
+        evaluation = callbacks.Evaluate(config.evaluate_every, episodes=config.evaluation_episodes, best=folder.best)
+        known = [record.get("evaluation_return") for record in folder.records()]
+        evaluation.best_return = max((value for value in known if value is not None), default=-np.inf)
+        steps: list[Callback] = [evaluation]
+        if config.stop_at_return is not None:
+            steps.append(callbacks.StopAtReturn(config.stop_at_return))
+        steps += [
+            callbacks.Record(config.log_every, folder.log, *sinks),
+            callbacks.Checkpoint(config.checkpoint_every, folder.checkpoint),
+            self._say_where,
+        ]
+        folder.set_status("running", step=learner.step)
+        try:
+            # a run that was killed after its early stop has nothing more to learn
+            if config.stop_at_return is None or evaluation.best_return < config.stop_at_return:
+                learner.learn(config.total_steps, callback=steps, progress_bar=progress_bar)
+            self._finish()
+        except KeyboardInterrupt:
+            folder.set_status("stopped", step=learner.step)
+            raise
+        except BaseException as error:
+            folder.set_status("failed", step=learner.step, error=str(error), traceback=traceback.format_exc())
+            raise
+        finally:
+            folder.release()
+        return learner
+
+    def _say_where(self, learner: OAL) -> None:
+        if learner.block_begun // self.config.log_every != learner.step // self.config.log_every:
+            self.folder.set_status("running", step=learner.step)
+
+    def _finish(self) -> None:
+        folder, learner = self.folder, self.learner
+        if learner.step < self.config.total_steps:  # stopped early, between two checkpoints
+            learner.save(folder.checkpoint)
+        learner.policy().save(folder.policy)
+        cost = LearnedCost.of(learner)
+        cost.save(folder.cost)
+        if self.config.learner.cost == "linear":
+            files.write_json(folder.path / "cost.json", cost.to_json())
+        folder.write_table()
+        folder.set_status("finished", step=learner.step)
+
+
+def select(source: str, env: str, *, trajectories: int | None, subsample: int = 1) -> tuple[Demos, Demos | None]:
+    """Load demonstrations and split them: (to learn from, held out or None)."""
+    loaded = demos.load(source or env)
+    if trajectories is not None and trajectories > len(loaded):
+        raise InputError(f"{source or env} holds {len(loaded)} trajectories, fewer than the {trajectories} asked for")
+    chosen = loaded if trajectories is None else loaded[:trajectories]
+    rest = None if trajectories is None or trajectories == len(loaded) else loaded[trajectories:]
+    return (chosen if subsample == 1 else chosen.subsample(subsample)), rest
+
+
+def _metadata(
+    chosen: Demos, held_out: Demos | None, spec: EnvSpec, env: str, seed: int, horizon: int | None
+) -> dict[str, Any]:
+    """Where a run comes from, and the two ends of the normalised return."""
+    random = evaluate(env, UniformPolicy(spec, seed=seed).act, episodes=RANDOM_EPISODES, seed=seed, horizon=horizon)
+    returns = chosen.returns if held_out is None or held_out.returns is None else held_out.returns
+    return provenance() | {
+        "demos_hash": chosen.content_hash,
+        "environment": spec.to_json(),
+        "expert_return": None if chosen.returns is None else float(np.mean(chosen.returns)),
+        "held_out_return": None if returns is None else float(np.mean(returns)),
+        "random_return": random.mean_return,
+    }
+
+
+def start(config: RunConfig, path: str | Path, *, demonstrations: tuple[Demos, Demos | None] | None = None) -> Run:
+    """Begin a run in a new folder; `demonstrations` (to learn from, held out) stand for what `config.demos` names."""
+    chosen, held_out = demonstrations or select(
+        config.demos, config.env, trajectories=config.trajectories, subsample=config.subsample
+    )
+    learner = _learner(config, chosen)
+    metadata = _metadata(chosen, held_out, learner.spec, config.env, config.seed, config.horizon) | {
+        "environment_state": "saved" if learner.envs.state() is not None else "episodes restart at each checkpoint",
+    }
+    folder = RunFolder.create(path, config.to_json(), metadata)
+    try:
+        if held_out is not None:
+            held_out.save(folder.held_out)
+        chosen.save(folder.demos)  # last: a folder that has them can be resumed
+    except BaseException:
+        folder.release()
+        raise
+    return Run(folder, config, learner)
+
+
+def resume(path: str | Path, *, total_steps: int | None = None) -> Run:
+    """Go on with a run from its last checkpoint, or from its beginning if it has none; a longer end may be given."""
+    folder = RunFolder.open(path, kind=KIND)
+    folder.lock()
+    try:
+        config = RunConfig.from_json(folder.config)
+        if total_steps is not None and total_steps != config.total_steps:
+            at_least("steps", total_steps, 1)
+            config = replace(config, total_steps=total_steps)
+            folder.describe(config.to_json(), folder.metadata)
+        learner = _learner(config, demos.load(folder.demos))
+        if folder.checkpoint.exists():
+            learner.restore(folder.checkpoint)
+        folder.rewind(learner.step)
+    except BaseException:
+        folder.release()
+        raise
+    return Run(folder, config, learner)
+
+
+def _learner(config: RunConfig, chosen: Demos) -> OAL:
+    made = GAIL if config.learner.cost == "gail" else OAL
+    return made(config.env, chosen, config=config.learner, seed=config.seed, horizon=config.horizon)
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# Cloning alone
+
+CLONE_KIND = "clone"
+
+
+def clone(
+    env: str,
+    path: str | Path,
+    *,
+    source: str = "",
+    trajectories: int | None = 10,
+    subsample: int = 1,
+    config: BCConfig | None = None,
+    seed: int = 0,
+    horizon: int | None = None,
+    evaluation_episodes: int = 10,
+    progress_bar: bool = False,
+) -> Evaluation:
+    """Clone demonstrations into a run folder of its own: policy, and one record with its evaluation at step 0."""
+    config = config or BCConfig()
+    chosen, held_out = select(source, env, trajectories=trajectories, subsample=subsample)
+    cloner = BC(env, chosen, config=config, seed=seed, horizon=horizon)
+    about = {
+        "algorithm": "BC",
+        "env": env,
+        "demos": source,
+        "trajectories": trajectories,
+        "subsample": subsample,
+        "seed": seed,
+        "horizon": horizon,
+        "bc_config": asdict(config),
+    }
+    folder = RunFolder.create(
+        path, about, _metadata(chosen, held_out, cloner.spec, env, seed, horizon), kind=CLONE_KIND
+    )
+    try:
+        cloner.learn(progress_bar=progress_bar)
+        evaluation = cloner.evaluate(episodes=evaluation_episodes)
+        cloner.save(folder.policy)
+        folder.log({"step": 0, **callbacks.evaluation_notes(evaluation)})
+        folder.set_status("finished", step=0)
+    finally:
+        folder.release()
+    return evaluation
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# What a run left
+
+
+def policy_of(folder: RunFolder, *, best: bool = False) -> Policy:
+    """Load a run's last policy, or the one with the best evaluation; a run that goes on has its checkpoint's."""
+    if best or folder.policy.exists():
+        return Policy.load(folder.best if best else folder.policy)
+    if not folder.checkpoint.exists():
+        raise InputError(f"{folder} has neither a policy nor a checkpoint yet: let it run on")
+    return OAL.load(folder.checkpoint).policy()
+
+
+def certify(
+    path: str | Path, *, episodes: int = 20, best: bool = False, deterministic: bool = True, seed: int = 0
+) -> Certificate:
+    """Measure how close a run's policy is to the expert, on fresh episodes; write it to certificate.json.
+
+    The demonstrations held out from learning are compared with; without any, those it learned from are, which flatters.
+    """
+    folder = RunFolder.open(path, kind=KIND)
+    config, metadata = RunConfig.from_json(folder.config), folder.metadata
+    policy = policy_of(folder, best=best)
+    # the run's own seed is in the stream, so that no initial state of its training or evaluation comes again
+    policy.rng = seeding.generator(seed, "certificate-actions", config.seed)
+    rollouts = record_demos(
+        config.env,
+        policy.act if deterministic else policy.sample,
+        episodes=episodes,
+        seed=seeding.integer(seed, "certificate-episodes", config.seed),
+        horizon=config.horizon,
+    )
+    learned = demos.load(folder.demos)
+    held_out = demos.load(folder.held_out) if folder.held_out.exists() else None
+    cost = LearnedCost.load(folder.cost) if folder.cost.exists() else None
+    result = certificate.certify(
+        rollouts,
+        learned if held_out is None else held_out,
+        training=() if held_out is None else learned,
+        spec=policy.spec,
+        cost=None if cost is None else cost.encoded,
+        absorbing_cost=None if cost is None else cost.absorbing,
+        random_return=metadata.get("random_return"),
+        names=_names(config),
+        seed=seed,
+    )
+    files.write_json(
+        folder.certificate,
+        {
+            **result.to_json(),
+            "policy": "best" if best else "last",
+            "deterministic": deterministic,
+            "compared_with": "training demonstrations" if held_out is None else "held-out demonstrations",
+        },
+    )
+    return result
+
+
+def _names(config: RunConfig) -> list[str]:
+    env = make(config.env, horizon=config.horizon)
+    try:
+        return input_names(describe(env, horizon=config.horizon), env)
+    finally:
+        env.close()
+
+
+def film(path: str | Path, video: str | Path | None = None, *, best: bool = False, seed: int = 0) -> float:
+    """Film one episode of a run's policy, into the run folder unless told otherwise; return what it earned."""
+    folder = RunFolder.open(path, kind=KIND)
+    config, policy = RunConfig.from_json(folder.config), policy_of(folder, best=best)
+    start = seeding.integer(seed, "video")
+    return record_video(config.env, policy.act, video or folder.video, reset_seed=start, horizon=config.horizon)
+
+
+def film_expert(path: str | Path) -> float | None:
+    """Film a run's first demonstration by taking its actions again; None if it does not say how its episode began."""
+    folder = RunFolder.open(path, kind=KIND)
+    config = RunConfig.from_json(folder.config)
+    shown = demos.load(folder.demos)[0]
+    if shown.seed is None or shown.stride > 1:
+        return None
+    spec = EnvSpec.from_json(folder.metadata["environment"])
+    encoded = ActionCodec(spec).encode(shown.actions)
+    actions = iter(encoded[:, None])
+    # an episode that goes on longer than the demonstration repeats its last action
+    replay = lambda _: next(actions, encoded[-1:])  # noqa: E731
+    return record_video(config.env, replay, folder.path / "expert.gif", reset_seed=shown.seed, horizon=config.horizon)

@@ -1,0 +1,140 @@
+"""One run of a sweep, begun or gone on with; in a process of its own: `python -m oal.worker`.
+
+The job comes as one line of JSON on stdin. stdin stays open as long as the one who asked is there: when it closes,
+the process ends at once, and the run goes on from its checkpoint when it is asked for again.
+"""
+
+import json
+import os
+import platform
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oal.base import runtime
+from oal.base.folder import BusyError, RunFolder
+from oal.base.provenance import provenance
+
+if TYPE_CHECKING:
+    from oal.lab.run import Run
+
+FINISHED, FAILED, BUSY, STOPPED = 0, 10, 75, 130
+"""How a worker ends. Any other code, and any signal, is the death of the process."""
+PATIENCE_SECONDS = 20.0
+"""How long to wait for a folder that another process holds: one that was just told to end may need a moment."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to carry out: its folder, its configuration as JSON, and the command of which it is a part."""
+
+    folder: str
+    config: Mapping[str, Any]
+    command: tuple[str, ...]
+    directory: str
+    """The working directory, in which a relative path of demonstrations is meant."""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Job":
+        value = json.loads(text)
+        return cls(**value | {"command": tuple(value["command"])})
+
+
+def carry_out(job: Job) -> int:
+    """Train a run to its end, from the beginning or from its checkpoint; say how it went. The folder says the rest."""
+    folder = RunFolder(job.folder)
+    try:
+        run = _opened(folder, job)
+    except BusyError as error:
+        _say(str(error))
+        return BUSY
+    except KeyboardInterrupt:
+        return STOPPED
+    except Exception as error:
+        _note_failure(folder, job, error)
+        return FAILED
+    try:
+        if folder.status["status"] == "finished":  # by another process, since the sweep looked
+            run.folder.release()
+            return FINISHED
+        _say(f"goes on from step {run.learner.step:,}" if run.learner.step else "begins")
+        run.go()
+    except KeyboardInterrupt:
+        _say(f"stopped at step {run.learner.step:,}")
+        return STOPPED
+    except Exception:
+        _say(f"failed at step {run.learner.step:,}\n{traceback.format_exc()}")
+        return FAILED
+    finally:
+        run.learner.close()
+    _say(f"finished at step {run.learner.step:,}")
+    return FINISHED
+
+
+def _opened(folder: RunFolder, job: Job) -> "Run":
+    """Begin a run or take it up again; wait a while if another process holds it."""
+    from oal.lab import run as training
+
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while folder.busy and time.monotonic() < deadline:
+        time.sleep(0.2)
+    if folder.demos.exists():
+        return training.resume(folder.path)
+    # killed while it was begun, or failed before: what is there describes a run that has not started
+    folder.lock()
+    folder.forget()
+    folder.release()
+    return training.start(training.RunConfig.from_json(job.config), folder.path)
+
+
+def _note_failure(folder: RunFolder, job: Job, error: Exception) -> None:
+    """Write to the folder why a run could not be taken up, so that it is listed among the failures."""
+    _say(f"could not begin\n{traceback.format_exc()}")
+    if not folder.described:
+        folder.describe(job.config, provenance())
+    step = folder.records()[-1]["step"] if folder.records() else 0
+    folder.set_status("failed", step=step, error=str(error), traceback=traceback.format_exc())
+
+
+def _say(text: str) -> None:
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+    print(f"{stamp} process {os.getpid()} on {platform.node()}: {text}", flush=True)
+
+
+def _end_with_the_other_side() -> None:
+    while sys.stdin.buffer.raw.read(1024):  # type: ignore[attr-defined]
+        pass
+    os._exit(STOPPED)
+
+
+def _interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    """Carry out the job on stdin with one thread."""
+    line = sys.stdin.buffer.raw.readline()  # type: ignore[attr-defined]
+    if not line:
+        return STOPPED
+    job = Job.from_json(line.decode())
+    threading.Thread(target=_end_with_the_other_side, daemon=True).start()
+    signal.signal(signal.SIGTERM, _interrupt)
+    runtime.set_threads(1)
+    runtime.keep_compiled_programs()
+    if Path(job.directory).is_dir():
+        os.chdir(job.directory)
+    sys.argv = list(job.command)  # what the run's provenance is to say
+    return carry_out(job)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
