@@ -20,40 +20,35 @@ def expert(
     quiet: bool = typer.Option(False, "--quiet", help="No progress bar."),
 ) -> None:
     """Train a soft actor-critic expert, keep its best policy and record trajectories of it."""
-    from oal.base import console, runtime
+    from oal.base import runtime
 
     runtime.set_threads(threads)
     runtime.keep_compiled_programs()
-    from oal.deep import expert as experts
+    from oal.base.folder import RunFolder
     from oal.envs import describe, make
+    from oal.lab import expert as experts
+    from oal.lab import run
 
     folder = out if out is not None else Path("runs") / f"expert-{env.replace('/', '_')}"
-    if steps is None:
-        steps = experts.saved_steps(folder) if resume else 300_000
-    config = experts.ExpertConfig(
-        env_id=env,
-        total_steps=steps,
-        seed=seed,
-        stop_at_return=stop_at_return,
-        checkpoint_every=checkpoint_every,
-    )
-    if batch_size is not None and not resume:
-        kind = describe(make(env)).kind
-        config = replace(config, sac=replace(experts.default_sac(kind), batch_size=batch_size))
-    trainer = experts.prepare(config, folder, resume=resume)
-    try:
-        with console.progress(env, steps, enabled=not quiet) as advance:
-            shown = 0
-
-            def show(progress: experts.Progress) -> None:
-                nonlocal shown
-                advance(progress.step - shown, f"return {progress.last_return:.0f}, best {progress.best_return:.0f}")
-                shown = progress.step
-
-            trainer.run(show)
-    finally:
-        trainer.close()
-    typer.echo(f"{folder}: best evaluation {trainer.progress.best_return:.1f} in {trainer.progress.step:,} steps")
+    if resume:
+        going = experts.resume(folder, env, seed=seed, total_steps=steps)
+    else:
+        sac = None
+        if batch_size is not None:
+            sac = replace(experts.default_sac(describe(make(env)).kind), batch_size=batch_size)
+        config = experts.expert_config(
+            env,
+            300_000 if steps is None else steps,
+            seed=seed,
+            sac=sac,
+            stop_at_return=stop_at_return,
+            checkpoint_every=checkpoint_every,
+        )
+        going = run.start(config, folder)
+    learner = going.go(progress_bar=not quiet)
+    returns = [record.get("evaluation_return") for record in RunFolder(folder).records()]
+    best = max((value for value in returns if value is not None), default=float("nan"))
+    typer.echo(f"{folder}: best evaluation {best:.1f} in {learner.step:,} steps")
     if episodes:
         demos = experts.record(folder, episodes=episodes)
         typer.echo(f"{folder / 'demos.npz'}: {demos!r}")

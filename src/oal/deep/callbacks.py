@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from oal.deep.loop import OAL
+from oal.deep.loop import OAL, Scored
 from oal.envs import Evaluation
 from oal.errors import InputError, MissingExtraError, at_least
 
@@ -58,7 +58,7 @@ class Evaluate(Every):
 
     def act(self, learner: OAL) -> None:
         evaluation = learner.evaluate(episodes=self.episodes)
-        learner.notes |= evaluation_notes(evaluation)
+        learner.scored = Scored(learner.step, evaluation)
         # on a tie the later policy: it has seen more
         if evaluation.mean_return >= self.best_return:
             self.best_return = evaluation.mean_return
@@ -73,13 +73,17 @@ class Record(Every):
         super().__init__(every)
         self.sinks = sinks
         self.last: dict[str, Any] = {}
+        self._recorded: Scored | None = None
 
     def due(self, learner: OAL) -> bool:
-        """Also when there is something to note: an evaluation between two records must not wait for the next."""
-        return bool(learner.notes) or super().due(learner)
+        """Also when there is a new evaluation, which must not wait for the next record."""
+        return learner.scored is not self._recorded or super().due(learner)
 
     def act(self, learner: OAL) -> None:
         self.last = learner.record()
+        if learner.scored is not None and learner.scored is not self._recorded:
+            self.last |= evaluation_notes(learner.scored.evaluation)
+            self._recorded = learner.scored
         for sink in self.sinks:
             sink(self.last)
 
@@ -96,14 +100,13 @@ class Checkpoint(Every):
 
 
 class StopAtReturn:
-    """Stop once an evaluation (by an `Evaluate` that comes before this in the list) reaches a mean return."""
+    """Stop once an evaluation (by an `Evaluate` beside this) reaches a mean return."""
 
     def __init__(self, threshold: float) -> None:
         self.threshold = threshold
 
     def __call__(self, learner: OAL) -> bool:
-        reached = learner.notes.get("evaluation_return")
-        return reached is None or reached < self.threshold
+        return learner.scored is None or learner.scored.evaluation.mean_return < self.threshold
 
 
 def tensorboard_sink(folder: str | os.PathLike[str]) -> Sink:

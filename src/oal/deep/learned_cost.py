@@ -16,7 +16,8 @@ from gymnasium.vector import VectorEnv
 
 from oal.base import checkpoint, files
 from oal.base import config as configs
-from oal.deep.costs import COSTS, CostPlayer, CostView, FeatureFunction, LinearConfig, NetworkConfig, Pairs
+from oal.deep.costs import COSTS, CostBase, CostView, FeatureFunction, LinearConfig, cost_player
+from oal.deep.replay import Pairs
 from oal.envs import ActionCodec, Envs, EnvSpec, bootstrap_target, describe, flattener
 from oal.errors import InputError, choice
 
@@ -41,7 +42,7 @@ class LearnedCost:
 
     def __init__(
         self,
-        player: CostPlayer,
+        player: CostBase,
         view: CostView,
         spec: EnvSpec,
         gamma: float,
@@ -72,12 +73,14 @@ class LearnedCost:
     @classmethod
     def of(cls, learner: "OAL") -> "LearnedCost":
         """Take the cost out of a learner."""
-        envs = learner.envs
+        envs, player = learner.envs, learner.cost_player
+        if not isinstance(player, CostBase):
+            raise InputError(f"the cost player '{player.name}' is not one of oal's: only these can be saved alone")
         return cls(
-            learner.cost_player,
+            player,
             learner.cost.view,
             learner.spec,
-            learner.config.gamma,
+            learner.player.gamma,
             {"step": learner.step, "seed": learner.seed, "algorithm": learner.algorithm},
             names=input_names(learner.spec, envs.envs[0] if isinstance(envs, Envs) else None),
         )
@@ -87,7 +90,7 @@ class LearnedCost:
     @property
     def kind(self) -> str:
         """Return linear, neural or gail."""
-        return next(name for name, config in COSTS.items() if type(self.player.config) is config)
+        return self.player.name
 
     @property
     def absorbing(self) -> float:
@@ -178,7 +181,6 @@ class LearnedCost:
         if isinstance(config, LinearConfig):
             what = f"linear, {len(self.view.params)} features ({config.features}), {config.geometry}"
         else:
-            assert isinstance(config, NetworkConfig)
             what = f"{self.kind} network {'-'.join(map(str, config.hidden))} {config.activation}"
         lines = {"environment": self.spec.env_id, "cost": what, "of": inputs}
         if "step" in info:
@@ -291,8 +293,8 @@ class LearnedCost:
         """Read a cost that `save` wrote; one of a user's features needs the feature function again."""
         arrays, saved = checkpoint.load(path, kind=KIND)
         try:
-            choice("cost", saved["cost"], COSTS)
-            config = configs.build(COSTS[saved["cost"]], saved["config"], name="cost")
+            kind = COSTS[choice("cost", saved["cost"], COSTS)]
+            config = configs.build(kind.Config, saved["config"], name="cost")
             spec = EnvSpec.from_json(saved["environment"])
             gamma, names, info = saved["gamma"], saved["names"], saved["info"]
         except KeyError as error:
@@ -302,7 +304,7 @@ class LearnedCost:
                 f"{path}: this cost is linear in features of a user's function, which no file holds: give it again "
                 "with LearnedCost.load(path, features=function)"
             )
-        player = CostPlayer(config, spec.observation_size, spec.action_size, function=features)
+        player = cost_player(config, function=features).sized(spec.observation_size, spec.action_size, gamma)
         # any pair at all: only the shapes count
         nothing = np.zeros((2, spec.observation_size), np.float32), np.zeros((2, spec.action_size), np.float32)
         template = player.init(0, Pairs(*nothing, np.ones(2, np.float32))).view
@@ -316,7 +318,7 @@ class LearnedCost:
 
 
 @lru_cache(maxsize=32)
-def _compiled(player: CostPlayer) -> Any:
+def _compiled(player: CostBase) -> Any:
     return jax.jit(player.cost)
 
 

@@ -1,48 +1,34 @@
 """Algorithm 1: one loop over any policy player and any cost player.
 
-    policy player:  π <- argmin  <c, π> + (1/t) d(π, π_old)          (MDPO, SAC, TRPO)
-    cost player:    c <- argmax  <c, μ_π - μ_E> - (1/t_c) d(c, c_old)  (linear, neural, GAIL)
+    repeat:
+        play the policy and keep its steps
+        policy player:  π <- argmin  <c, π> + (1/t) d(π, π_old)
+        cost player:    c <- argmax  <c, μ_π - μ_E> - (1/t_c) d(c, c_old)
 
-The loop knows neither MDPO nor Lipschitz: it steps the environments, hands steps and costs to the players, and keeps
-the books. A block is: improve the policy (which works ahead while the simulator steps), collect, improve the cost.
+The loop knows the players by what they can do (`oal.deep.players`): it steps the environments, hands steps and costs to
+the players, and keeps the books. Without a cost player it trains an expert on the environment's own cost.
 """
 
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 import gymnasium as gym
-import jax
 import numpy as np
 from gymnasium.vector import VectorEnv
 
 from oal.base import checkpoint, console, seeding
-from oal.deep import bc
+from oal.deep import bc, presets
 from oal.deep.certificate import RegretMeter
-from oal.deep.costs import CostPlayer, FeatureFunction, LinearConfig, Pairs
-from oal.deep.nets import MLP, HostActor
-from oal.deep.offpolicy import OffPolicy, Shapes, recorded_cost
-from oal.deep.onpolicy import OnPolicy
+from oal.deep.costs.linear import FeatureFunction
+from oal.deep.players import CostPlayer, Game, PolicyPlayer, Shapes
 from oal.deep.policy import Policy
 from oal.deep.presets import LearnerConfig
-from oal.deep.presets import preset as make_config
-from oal.deep.replay import Replay
+from oal.deep.replay import ExpertData, Replay
 from oal.demos import Demos, Trajectory
-from oal.demos.pairs import encoded_pairs
-from oal.envs import (
-    Envs,
-    EnvSource,
-    EnvSpec,
-    EpisodeRunner,
-    Evaluation,
-    Step,
-    VectorEnvs,
-    episode_seeds,
-    flat_observations,
-    stepping,
-)
+from oal.envs import EnvSource, EnvSpec, EpisodeRunner, Evaluation, episode_seeds, flat_observations, stepping
 from oal.errors import InputError, at_least
 
 KIND = "learner"
@@ -57,49 +43,11 @@ class DivergedError(InputError):
     """A number that learning depends on is no longer finite."""
 
 
-class PolicyPlayer(Protocol):
-    """What the loop asks of a policy player."""
+class Scored(NamedTuple):
+    """The newest evaluation, and after how many steps it was made."""
 
-    actor: HostActor
-    block: int
-    state: Any
-
-    def act(self, observation: np.ndarray, rng: np.random.Generator) -> np.ndarray: ...
-    def observe(self, step: Step) -> None: ...
-    def improve(self, cost_params: Any) -> dict[str, Any]: ...
-    def settle(self) -> None: ...
-    def adopt(self, actor: MLP) -> None: ...
-    def snapshot(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]: ...
-    def restore(self, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None: ...
-
-
-class ExpertData:
-    """The demonstrations as arrays: pairs [N, ...] for the cost, transitions in the replay's layout for the policy."""
-
-    def __init__(self, demos: Demos, spec: EnvSpec, gamma: float) -> None:
-        """Encode demonstrations; a last step whose successor is unknown gives a pair but no transition."""
-        if len(demos) == 0:
-            raise InputError("there is no demonstration to learn from: give at least one trajectory")
-        memory = Replay(demos.steps, spec.observation_size, spec.action_size)
-        pairs, masses = [], []
-        for trajectory in demos:
-            observation, action = encoded_pairs(trajectory, spec)
-            time = np.arange(len(trajectory), dtype=np.int32) * trajectory.stride
-            pairs.append((observation, action, time))
-            masses.append(gamma ** (len(trajectory) * trajectory.stride) if trajectory.terminated else 0.0)
-            if trajectory.stride > 1:  # the next kept step is not the successor
-                continue
-            successor = trajectory.observations[1:].reshape(-1, spec.observation_size)
-            known = len(successor)
-            terminated = (time[:known] == len(trajectory) - 1) & trajectory.terminated
-            reward = np.zeros(known) if trajectory.rewards is None else trajectory.rewards[:known]
-            memory.add(observation[:known], action[:known], -reward, successor, terminated, time[:known])
-        self.observation, self.action, self.time = (np.concatenate(part) for part in zip(*pairs, strict=True))
-        self.rows = memory.rows[: len(memory)]
-        self.absorbing_mass = float(np.mean(masses))
-
-    def pairs(self, index: np.ndarray, weigh: Callable[[np.ndarray], np.ndarray]) -> Pairs:
-        return Pairs(self.observation[index], self.action[index], weigh(self.time[index]))
+    step: int
+    evaluation: Evaluation
 
 
 def pack_demos(demos: Demos) -> dict[str, np.ndarray]:
@@ -115,8 +63,8 @@ def pack_demos(demos: Demos) -> dict[str, np.ndarray]:
     return arrays
 
 
-def unpack_demos(arrays: Mapping[str, np.ndarray], env_id: str) -> Demos:
-    """Take back what `pack_demos` gave."""
+def unpack_demos(arrays: Mapping[str, np.ndarray], env_id: str) -> Demos | None:
+    """Take back what `pack_demos` gave; None if there were none."""
     trajectories = []
     while f"demos/{len(trajectories)}/actions" in arrays:
         prefix = f"demos/{len(trajectories)}/"
@@ -131,7 +79,7 @@ def unpack_demos(arrays: Mapping[str, np.ndarray], env_id: str) -> Demos:
                 stride=int(arrays[prefix + "stride"]),
             )
         )
-    return Demos(tuple(trajectories), env_id=env_id)
+    return Demos(tuple(trajectories), env_id=env_id) if trajectories else None
 
 
 def prefixed(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -144,26 +92,19 @@ def below(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray
     return {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
 
 
-def _spaces(envs: Envs | VectorEnvs) -> tuple[gym.Space, gym.Space]:
-    if isinstance(envs, VectorEnvs):
-        return envs.env.single_observation_space, envs.env.single_action_space
-    return envs.envs[0].observation_space, envs.envs[0].action_space
-
-
 class OAL:
     """Online apprenticeship learning: a policy as good as the demonstrated one for every cost of a class.
 
-    A policy player (mdpo, sac, mdpo-on, trpo) against a cost player (neural, linear, gail), by mirror descent.
+    A policy player (mdpo, sac, mdpo-on, trpo) against a cost player (neural, linear, gail), by mirror descent; each is a
+    name, or an object with the methods of `oal.deep.players`.
     """
-
-    algorithm = "OAL"
 
     def __init__(
         self,
         env: EnvSource | gym.Env | VectorEnv,
-        demos: Demos,
-        policy: str = "mdpo",
-        cost: str = "neural",
+        demos: Demos | None,
+        policy: str | PolicyPlayer = "mdpo",
+        cost: str | CostPlayer | None = "neural",
         *,
         preset: str = "default",
         seed: int = 0,
@@ -171,57 +112,46 @@ class OAL:
         horizon: int | None = None,
         settings: Mapping[str, Any] | None = None,
         features: FeatureFunction | None = None,
-        debug_true_cost: bool = False,
         config: LearnerConfig | None = None,
     ) -> None:
         """`settings` change single fields of the preset by dotted name, as in {"policy.kl_weight": 0.1}.
 
-        `features` is the linear cost's own feature function. `config` is everything resolved, in place of the names.
+        `features` is the linear cost's own feature function. `cost=None` pays the environment's own cost, and needs no
+        demonstrations. `config` is everything resolved, in place of the names.
         """
         if config is None:
-            chosen = {"environments": environments, "debug_true_cost": debug_true_cost, **(settings or {})}
-            if features is not None:
-                if cost != "linear":
-                    raise InputError(f"a feature function is for the linear cost, not for '{cost}'")
+            chosen = {"environments": environments, **(settings or {})}
+            if features is not None and cost == "linear":
                 chosen = {"cost.features": "function", **chosen}
-            config = make_config(policy, cost, preset, settings=chosen)
+            config = presets.preset(policy, cost, preset, settings=chosen)
         self.config, self.seed = config, seed
         self._source, self._horizon = env, horizon
         self.envs = stepping(
             env, count=1 if isinstance(env, VectorEnv) else config.environments, seed=seed, horizon=horizon
         )
         spec = self.spec = self.envs.spec
-        observation_space, action_space = _spaces(self.envs)
-        self.demos = demos.check(observation_space=observation_space, action_space=action_space)
-        self.expert = ExpertData(self.demos, spec, config.gamma)
-        self.regret = RegretMeter(self.demos, spec=spec, environments=len(self.envs))
-        shapes = Shapes.of(spec)
-        self.cost_player = CostPlayer(config.cost_config, spec.observation_size, spec.action_size, function=features)
-        everything = self.expert.pairs(np.arange(len(self.expert.time)), self._weigh)
+        self.player, cost_player = presets.players(config, policy, cost, features=features)
+        self.cost_player = cost_player.sized(spec.observation_size, spec.action_size, self.player.gamma)
+        self.algorithm = presets.algorithm(self.cost_player)
+        if demos is None and config.cost is not None:
+            raise InputError("there are no demonstrations: give some, or cost=None for the environment's own cost")
+        spaces = {"observation_space": self.envs.observation_space, "action_space": self.envs.action_space}
+        self.demos = None if demos is None else demos.check(**spaces)
+        self.expert = ExpertData(self.demos, spec, self.player.gamma)
+        self.regret = None if self.demos is None else RegretMeter(self.demos, spec=spec, environments=len(self.envs))
+        everything = self.expert.pairs(None, self.cost_player.weigh)
         self.cost = self.cost_player.init(seeding.integer(seed, "cost-player"), everything)
-        self._everything = jax.tree.map(lambda leaf: leaf[None], everything)
-        relabel = recorded_cost if config.debug_true_cost else self.cost_player
-        replay = config.replay_config
-        cost_config = config.cost_config
-        capacity = replay.capacity if replay else cost_config.window if cost_config.data == "window" else 1_000_000
+        remembered = self.player.remembers
+        capacity = self.cost_player.remembers if remembered is None else remembered
         self.memory = Replay(capacity, spec.observation_size, spec.action_size)
-        self.player: PolicyPlayer
-        if replay is not None:
-            policy_config: Any = config.policy_config
-            self.player = OffPolicy(
-                shapes, policy_config, replay, self.memory, seed=seed, relabel=relabel, expert_rows=self.expert.rows
-            )
-        else:
-            policy_config = config.policy_config
-            self.player = OnPolicy(shapes, policy_config, seed=seed, environments=len(self.envs), relabel=relabel)
+        self.player.begin(Game(Shapes.of(spec), seed, len(self.envs), self.memory, self.cost_player, self.expert.rows))
         self.step = self.block_begun = self.goal = 0
         """Environment steps taken; those before the block at hand; those that `learn` was asked for."""
         self.seconds = 0.0
         self.cost_updates = 0
         self.metrics: dict[str, Any] = {}
         """The newest numbers of both players; device arrays until `numbers` reads them."""
-        self.notes: dict[str, Any] = {}
-        """What callbacks add to the next record."""
+        self.scored: Scored | None = None
         self._action_rng = seeding.generator(seed, "actions")
         self._cost_rng = seeding.generator(seed, "cost-data")
         self._prediction_rng = seeding.generator(seed, "predictions")
@@ -251,12 +181,12 @@ class OAL:
                 self.seconds += time.perf_counter() - begun
                 # every callback is asked, also when one of them says stop
                 goes_on = False not in [called(self) for called in callbacks]
-                advance(self.step - self.block_begun, self._note())
+                advance(self.step - self.block_begun, self._progress_note())
         self.player.settle()
         self.numbers()
         return self
 
-    def _note(self) -> str:
+    def _progress_note(self) -> str:
         recent = self.envs.finished[-5:]
         return f"return {np.mean([value for value, _ in recent]):.0f}" if recent else ""
 
@@ -265,8 +195,10 @@ class OAL:
         config = self.config.bc_config
         if self._cloned or config is None:
             return
+        if self.demos is None:
+            raise InputError("there are no demonstrations to clone: give some, or leave out the bc settings")
         actor, _ = bc.clone(
-            self.player.state.actor,
+            self.player.actor.layers,
             self.demos,
             spec=self.spec,
             config=config,
@@ -280,12 +212,13 @@ class OAL:
     def _play_block(self, steps: int) -> None:
         before = self.step
         if self.step > 0:
-            finished, under_way = self.metrics, self.player.improve(self.cost.view)
+            finished, under_way = self.metrics, self.player.work_ahead(self.cost.view)
             self._read(finished)
             self.metrics = finished | under_way
         self._collect(steps)
-        every = self.config.cost_config.update_every
-        if not self.config.debug_true_cost and getattr(self.player, "ready", True):
+        self.metrics |= self.player.improve(self.cost.view)
+        if self.player.ready:
+            every = self.cost_player.update_every
             for _ in range(self.step // every - before // every):
                 self._improve_cost()
 
@@ -300,7 +233,8 @@ class OAL:
                 self._check_steps(begun)  # an observation before this step may be what broke it
                 raise
             player.observe(step)
-            self.regret.step(step.observation, step.action, step.terminated, step.truncated, step.valid)
+            if self.regret is not None:
+                self.regret.step(step.observation, step.action, step.terminated, step.truncated, step.valid)
             if step.valid.all():
                 memory.add(step.observation, step.action, step.cost, step.next_observation, step.terminated, times)
             else:
@@ -308,7 +242,7 @@ class OAL:
                 memory.add(*(part[kept] for part in step[:5]), time=times[kept])
             self.step += int(step.valid.sum())
             for i in np.flatnonzero((step.terminated | step.truncated) & step.valid):
-                mass = self.config.gamma ** (int(times[i]) + 1) if step.terminated[i] else 0.0
+                mass = player.gamma ** (int(times[i]) + 1) if step.terminated[i] else 0.0
                 self._absorbing_masses.append(mass)
         self._check_steps(begun)
 
@@ -319,33 +253,11 @@ class OAL:
             raise DivergedError(f"{self.spec.env_id} gave an observation that is not finite at step {where}")
 
     def _improve_cost(self) -> None:
-        config, rng, memory = self.config.cost_config, self._cost_rng, self.memory
-        count, window = (config.minibatches, config.batch_size), memory.newest(config.window)
-        if isinstance(config, LinearConfig):
-            expert = self._everything
-        else:
-            expert = self.expert.pairs(rng.integers(0, len(self.expert.time), size=count), self._weigh)
-        whole = isinstance(config, LinearConfig) and config.data == "window"
-        if whole:  # a linear cost sees the means, of all that there is
-            index = np.resize(window, (1, config.window))
-        elif config.data == "window":
-            index = rng.choice(window, size=count)
-        else:
-            index = rng.integers(0, len(memory), size=count)
-        rows = memory.unpack(memory.rows[index])
-        weight = self._weigh(memory.times[index])
-        if whole:
-            weight[:, len(window) :] = 0.0  # steps that are still to come
-        learner = Pairs(rows.observation, rows.action, weight)
+        learner, expert = self.cost_player.draw(self.memory, self.expert, self._cost_rng)
         mass = float(np.mean(self._absorbing_masses)) if self._absorbing_masses else 0.0
         self.cost, metrics = self.cost_player.update(self.cost, learner, expert, (mass, self.expert.absorbing_mass))
         self.metrics |= metrics
         self.cost_updates += 1
-
-    def _weigh(self, times: np.ndarray) -> np.ndarray:
-        if self.config.cost_config.discounted:
-            return np.power(self.config.gamma, times, dtype=np.float32)
-        return np.ones(times.shape, np.float32)
 
     def numbers(self) -> dict[str, float]:
         """Read the newest metrics (this waits for the block under way); a number that is not finite is an error."""
@@ -362,18 +274,18 @@ class OAL:
         return numbers
 
     def record(self) -> dict[str, Any]:
-        """Say what happened since the last record: the behaviour's episodes, callbacks' notes, the players' numbers."""
+        """Say what happened since the last record: the behaviour's episodes and the players' numbers."""
         episodes, self.envs.finished = self.envs.finished, []
         returns, lengths = zip(*episodes, strict=True) if episodes else ((), ())
-        notes, self.notes = self.notes, {}
+        regret = {}
+        if self.regret is not None:
+            regret = {"al_regret_l2": self.regret.l2, "al_regret_simplex": self.regret.simplex}
         return {
             "step": self.step,
             "seconds": self.seconds,
             "return": float(np.mean(returns)) if returns else None,
             "length": float(np.mean(lengths)) if lengths else None,
-            **notes,
-            "al_regret_l2": self.regret.l2,
-            "al_regret_simplex": self.regret.simplex,
+            **regret,
             **self.numbers(),
         }
 
@@ -395,7 +307,7 @@ class OAL:
         """Return (action, no state) for an observation or a batch of them, in the environment's own units."""
         policy = self.policy()
         policy.rng = self._prediction_rng
-        return policy.predict(flat_observations(_spaces(self.envs)[0], observation), deterministic)
+        return policy.predict(flat_observations(self.envs.observation_space, observation), deterministic)
 
     def evaluate(self, *, episodes: int = 10, deterministic: bool = True) -> Evaluation:
         """Run whole episodes on environments apart from training's, from the same initial states each time."""
@@ -420,9 +332,9 @@ class OAL:
             **policy_arrays,
             **checkpoint.named(self.cost, "cost"),
             **prefixed("memory", rows),
-            **prefixed("regret", self.regret.state()),
+            **prefixed("regret", {} if self.regret is None else self.regret.state()),
             **prefixed("envs", simulators[0] if simulators else {}),
-            **pack_demos(self.demos),
+            **({} if self.demos is None else pack_demos(self.demos)),
         }
         info = {
             "algorithm": self.algorithm,
@@ -449,7 +361,8 @@ class OAL:
     def _restart(self) -> None:
         """Where a simulator's state cannot be saved, episodes end with a checkpoint, in a resumed run and in others."""
         self.envs.restart(self.step)
-        self.regret.abandon()
+        if self.regret is not None:
+            self.regret.abandon()
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Take back what `save` wrote."""
@@ -460,7 +373,8 @@ class OAL:
         self.player.restore(arrays, info["policy"])
         self.cost = checkpoint.restored(self.cost, arrays, "cost")
         self.memory.restore(below("memory", arrays), info["memory"])
-        self.regret.restore(below("regret", arrays))
+        if self.regret is not None:
+            self.regret.restore(below("regret", arrays))
         self.step, self.seconds = int(info["step"]), float(info["seconds"])
         self.cost_updates, self._cloned = int(info["cost_updates"]), bool(info["cloned"])
         self._action_rng.bit_generator.state = info["action_rng"]
@@ -479,15 +393,22 @@ class OAL:
         path: str | os.PathLike[str],
         env: EnvSource | gym.Env | VectorEnv | None = None,
         *,
+        policy: str | PolicyPlayer = "",
+        cost: str | CostPlayer | None = "",
         features: FeatureFunction | None = None,
     ) -> Self:
-        """Read what `save` wrote, with the environment's id as it was or an environment given anew."""
+        """Read what `save` wrote, with the environment's id as it was or an environment given anew.
+
+        Players that were objects, and a feature function, are given again.
+        """
         arrays, info = checkpoint.load(path, kind=KIND, mapped=["memory/rows"])
-        spec = EnvSpec.from_json(info["environment"])
+        spec, config = EnvSpec.from_json(info["environment"]), LearnerConfig.from_json(info["config"])
         learner = cls(
             spec.env_id if env is None else env,
             unpack_demos(arrays, spec.env_id),
-            config=LearnerConfig.from_json(info["config"]),
+            policy,
+            cost,
+            config=config,
             seed=info["seed"],
             horizon=info["horizon"],
             features=features,
@@ -502,12 +423,8 @@ class OAL:
             self._runner.close()
 
 
-class GAIL(OAL):
+def GAIL(
+    env: EnvSource | gym.Env | VectorEnv, demos: Demos, policy: str | PolicyPlayer = "mdpo", **options: Any
+) -> OAL:
     """Generative adversarial imitation learning: the same loop with a discriminator as the cost player."""
-
-    algorithm = "GAIL"
-
-    def __init__(
-        self, env: EnvSource | gym.Env | VectorEnv, demos: Demos, policy: str = "mdpo", **options: Any
-    ) -> None:
-        super().__init__(env, demos, policy, "gail", **options)
+    return OAL(env, demos, policy, "gail", **options)

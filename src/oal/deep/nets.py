@@ -45,8 +45,8 @@ def init_mlp(key: jax.Array, sizes: Sequence[int]) -> MLP:
     return tuple(layers)
 
 
-def quiet(params: MLP) -> MLP:
-    """Shrink the last layer to a hundredth, so that a fresh network says nearly 0 everywhere, and says it flatly."""
+def nearly_zero(params: MLP) -> MLP:
+    """Shrink the last layer to a hundredth: a fresh network then gives nearly 0 everywhere, and has hardly a slope."""
     return (*params[:-1], Layer(0.01 * params[-1].weight, 0.01 * params[-1].bias))
 
 
@@ -132,6 +132,24 @@ def worst_value(
     taken_in = jnp.concatenate([observation, action], axis=-1) if kind == "continuous" else observation
     output = reduce(jnp.maximum, [mlp(critic, taken_in, layer_norm=layer_norm) for critic in critics])
     return output[..., 0] if kind == "continuous" else jnp.sum(output * action, axis=-1)
+
+
+def critic_regression(
+    critics: tuple[MLP, MLP],
+    kind: ActionKind,
+    observation: jax.Array,
+    action: jax.Array,
+    target: jax.Array,
+    *,
+    layer_norm: bool = False,
+) -> tuple[jax.Array, tuple[MLP, MLP]]:
+    """Return Σ_i mean (Q_i(s, a) - target)² and its gradient in both critics."""
+
+    def loss(critics: tuple[MLP, MLP]) -> jax.Array:
+        first, second = (critic_value(critic, kind, observation, action, layer_norm=layer_norm) for critic in critics)
+        return jnp.mean((first - target) ** 2) + jnp.mean((second - target) ** 2)
+
+    return jax.value_and_grad(loss)(critics)
 
 
 class Gaussian(NamedTuple):

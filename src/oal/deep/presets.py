@@ -5,15 +5,24 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from oal.base import config as configs
+from oal.deep.anchored import AnchoredConfig, AnchoredMDPO
 from oal.deep.bc import PAPER_BC, BCConfig
-from oal.deep.costs import COSTS, AnyCostConfig, GAILConfig, LinearConfig, NetworkConfig, NeuralConfig
-from oal.deep.offpolicy import MDPOConfig, ReplayConfig, SACConfig
-from oal.deep.onpolicy import PAPER_MDPO_ON, PAPER_TRPO, MDPOOnConfig, TRPOConfig
+from oal.deep.costs import COSTS, AnyCostConfig, FeatureFunction, cost_player
+from oal.deep.costs.environment import EnvironmentCost
+from oal.deep.costs.gail import GAILConfig
+from oal.deep.costs.linear import LinearConfig
+from oal.deep.costs.network import NetworkConfig
+from oal.deep.costs.neural import NeuralConfig
+from oal.deep.mdpo_on import PAPER_MDPO_ON, MDPOOn, MDPOOnConfig
+from oal.deep.offpolicy import ReplayConfig
+from oal.deep.players import CostPlayer, PolicyPlayer
+from oal.deep.sac import SAC, SACConfig
+from oal.deep.trpo import PAPER_TRPO, TRPO, TRPOConfig
 from oal.errors import InputError, at_least, choice
 
-AnyPolicyConfig = MDPOConfig | SACConfig | MDPOOnConfig | TRPOConfig
+AnyPolicyConfig = AnchoredConfig | SACConfig | MDPOOnConfig | TRPOConfig
 
-POLICIES: dict[str, type[Any]] = {"mdpo": MDPOConfig, "sac": SACConfig, "mdpo-on": MDPOOnConfig, "trpo": TRPOConfig}
+POLICIES: dict[str, type[Any]] = {player.name: player for player in (AnchoredMDPO, SAC, MDPOOn, TRPO)}
 PRESETS = ("default", "paper")
 OFF_POLICY = ("mdpo", "sac")
 
@@ -23,24 +32,20 @@ class LearnerConfig:
     """Everything that decides how a learner learns, apart from the environment, the demonstrations and the seed."""
 
     policy: str
-    cost: str
+    cost: str | None
+    """None: there is no cost player, the environment's own cost is paid."""
     preset: str
-    policy_config: AnyPolicyConfig
-    cost_config: AnyCostConfig
+    policy_config: AnyPolicyConfig | None
+    """None for a player of the user's own, which knows its settings itself; likewise below."""
+    cost_config: AnyCostConfig | None
     replay_config: ReplayConfig | None
     """None for on-policy players."""
     bc_config: BCConfig | None
     """Behavioural cloning of the policy before learning; None for a random start."""
     environments: int = 1
-    debug_true_cost: bool = False
-    """The policy pays the environment's own cost: a test of the policy player alone."""
 
     def __post_init__(self) -> None:
         at_least("environments", self.environments, 1)
-
-    @property
-    def gamma(self) -> float:
-        return self.policy_config.gamma
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -48,41 +53,77 @@ class LearnerConfig:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "LearnerConfig":
         """Read what `to_json` gave; unknown players and fields are errors."""
-        try:
-            policy, cost = value["policy"], value["cost"]
-            choice("policy", policy, POLICIES)
-            choice("cost", cost, COSTS)
-            replay, cloning = value["replay_config"], value["bc_config"]
-            parts = {
-                "policy_config": configs.build(POLICIES[policy], value["policy_config"], name="policy"),
-                "cost_config": configs.build(COSTS[cost], value["cost_config"], name="cost"),
-                "replay_config": None if replay is None else configs.build(ReplayConfig, replay, name="replay"),
-                "bc_config": None if cloning is None else configs.build(BCConfig, cloning, name="bc"),
-            }
-        except KeyError as error:
-            raise InputError(f"the learner's settings lack {error}") from None
-        return configs.build(cls, {**value, **parts}, name="learner")
+        built: dict[str, Any] = {}
+        for group, kinds in {"policy": POLICIES, "cost": COSTS, "replay": ReplayConfig, "bc": BCConfig}.items():
+            try:
+                given = value[f"{group}_config"]
+                if given is not None:
+                    kind = kinds[choice(group, value[group], kinds)].Config if isinstance(kinds, dict) else kinds
+                    given = configs.build(kind, given, name=group)
+            except KeyError as error:
+                raise InputError(f"the learner's settings lack {error}") from None
+            built[f"{group}_config"] = given
+        return configs.build(cls, {**value, **built}, name="learner")
 
 
 def preset(
-    policy: str, cost: str, name: str = "default", *, settings: Mapping[str, Any] | None = None
+    policy: str | PolicyPlayer,
+    cost: str | CostPlayer | None,
+    name: str = "default",
+    *,
+    settings: Mapping[str, Any] | None = None,
 ) -> LearnerConfig:
     """Return the settings of a policy player and a cost player, with the user's changes.
 
     `settings` are dotted: policy.kl_weight, cost.step, replay.warmup_steps, bc.epochs (any bc.* switches cloning on;
-    bc.epochs=0 switches it off), environments, debug_true_cost.
+    bc.epochs=0 switches it off), environments. A player that is an object has its settings already.
     """
-    choice("policy", policy, POLICIES)
-    choice("cost", cost, COSTS)
     choice("preset", name, PRESETS)
-    base = _paper(policy, cost) if name == "paper" else _default(policy, cost)
+    names = [
+        choice("policy", policy, POLICIES) if isinstance(policy, str) else "mdpo",
+        choice("cost", cost, COSTS) if isinstance(cost, str) else "neural",
+    ]
+    base = _paper(*names) if name == "paper" else _default(*names)
+    if not isinstance(policy, str):
+        base = replace(base, policy=policy.name, policy_config=None, replay_config=None, bc_config=None)
+    if not isinstance(cost, str):
+        base = replace(base, cost=None if cost is None else cost.name, cost_config=None)
     settings = settings or {}
     cloning = [setting for setting in settings if setting.startswith("bc.")]
-    if settings.get("debug_true_cost") and not cloning:
+    if cost is None and not cloning:
         base = replace(base, bc_config=None)  # a policy player alone, and nothing of the expert in it
     if (base.bc_config is None and not cloning) or settings.get("bc.epochs") == 0:
         base = _from_scratch(base)
     return with_settings(base, settings)
+
+
+def players(
+    config: LearnerConfig,
+    policy: str | PolicyPlayer = "",
+    cost: str | CostPlayer | None = "",
+    *,
+    features: FeatureFunction | None = None,
+) -> tuple[PolicyPlayer, CostPlayer]:
+    """Return both players: those that are objects as they are, the others as the configuration has them."""
+    if isinstance(policy, str):
+        if config.policy_config is None:
+            raise InputError(f"the policy player '{config.policy}' is not one of oal's: give the object as policy=")
+        parts = (config.policy_config, *(() if config.replay_config is None else (config.replay_config,)))
+        policy = POLICIES[config.policy](*parts)
+    if cost is None or isinstance(cost, str):
+        if config.cost_config is not None:
+            return policy, cost_player(config.cost_config, function=features)
+        if config.cost is not None:
+            raise InputError(f"the cost player '{config.cost}' is not one of oal's: give the object as cost=")
+        cost = EnvironmentCost()
+    if features is not None:
+        raise InputError(f"a feature function is for the linear cost, not for '{cost.name}'")
+    return policy, cost
+
+
+def algorithm(cost: CostPlayer) -> str:
+    """Return the name of the loop with this cost player."""
+    return {"gail": "GAIL", "environment": "RL"}.get(cost.name, "OAL")
 
 
 def _from_scratch(config: LearnerConfig) -> LearnerConfig:
@@ -91,7 +132,7 @@ def _from_scratch(config: LearnerConfig) -> LearnerConfig:
     Larger steps of the policy and steeper costs then learn several times faster.
     """
     policy, cost, replay = config.policy_config, config.cost_config, config.replay_config
-    if not isinstance(policy, MDPOConfig) or replay is None or config.preset == "paper":
+    if not isinstance(policy, AnchoredConfig) or replay is None or config.preset == "paper":
         return config
     if isinstance(cost, NetworkConfig):
         cost = replace(cost, lipschitz=1.0)
@@ -107,7 +148,7 @@ def with_settings(config: LearnerConfig, settings: Mapping[str, Any]) -> Learner
     for dotted, value in settings.items():
         group, dot, field = dotted.partition(".")
         if not dot:
-            choice("setting", group, ("environments", "debug_true_cost"))
+            choice("setting", group, ("environments",))
             config = configs.changed(config, {group: value}, name="learner")
             continue
         choice(f"setting '{dotted}': group", group, ("policy", "cost", "replay", "bc"))
@@ -117,6 +158,11 @@ def with_settings(config: LearnerConfig, settings: Mapping[str, Any]) -> Learner
         if group == "replay" and current is None:
             raise InputError(
                 f"the setting replay.{next(iter(values))} is for off-policy players, not for {config.policy}"
+            )
+        if group in ("policy", "cost") and current is None:
+            raise InputError(
+                f"the setting {group}.{next(iter(values))} is for oal's own players: '{getattr(config, group)}' has its "
+                "settings from whoever made it"
             )
         if group == "bc":
             if values.get("epochs") == 0:
@@ -132,7 +178,7 @@ def _paper(policy: str, cost: str) -> LearnerConfig:
     costs: dict[str, AnyCostConfig]
     if policy in OFF_POLICY:
         costs = {"linear": LinearConfig(discounted=True), "neural": NeuralConfig(), "gail": GAILConfig()}
-        policies = {"mdpo": MDPOConfig(), "sac": SACConfig(target_rate=0.01)}
+        policies = {"mdpo": AnchoredConfig(), "sac": SACConfig(target_rate=0.01)}
         return LearnerConfig(
             policy, cost, "paper", policies[policy], costs[cost], replay_config=ReplayConfig(), bc_config=None
         )
@@ -169,7 +215,7 @@ def _default(policy: str, cost: str) -> LearnerConfig:
     # exploration comes from the cloned policy's own width; wider, its gait falls apart
     cloning = BCConfig(epochs=300, log_std=-3.0)
     if policy == "mdpo":
-        policy_config: AnyPolicyConfig = MDPOConfig(
+        policy_config: AnyPolicyConfig = AnchoredConfig(
             batch_size=128,
             kl_weight=1.0,
             entropy_weight=0.04,

@@ -1,10 +1,25 @@
-"""Replay memory on the host: preallocated float32 rows, gathered ahead of each compiled block of updates."""
+"""Steps in memory: the learner's replay on the host, and the demonstrations in the same layout."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from oal.demos import Demos
+from oal.demos.pairs import encoded_pairs
+from oal.envs import EnvSpec
 from oal.errors import InputError, at_least
+
+Weigh = Callable[[np.ndarray], np.ndarray]
+"""Times of steps within their episodes -> how much each step counts."""
+
+
+class Pairs(NamedTuple):
+    """State-action pairs of a player for the cost: [..., B, O], [..., B, A], and how much each counts [..., B]."""
+
+    observation: Any
+    action: Any
+    weight: Any
 
 
 class Batch(NamedTuple):
@@ -85,9 +100,10 @@ class Replay:
         """Return copies of the newest `count` rows (fewer if there are fewer), oldest first."""
         return self.rows[self.newest(count)]
 
-    def unpack(self, rows: Any) -> Batch:
-        """Cut packed rows (NumPy or traced JAX) into named parts."""
-        return unpack(rows, self.observation_size, self.action_size)
+    def pairs(self, index: np.ndarray, weigh: Weigh) -> Pairs:
+        """Gather the pairs at places [...]."""
+        rows = unpack(self.rows[index], self.observation_size, self.action_size)
+        return Pairs(rows.observation, rows.action, weigh(self.times[index]))
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, int]]:
         """Return (the filled rows as a view, counters) for a checkpoint."""
@@ -122,3 +138,39 @@ def unpack(rows: Any, observation_size: int, action_size: int) -> Batch:
         next_observation=rows[..., o + a + 1 : -1],
         terminated=rows[..., -1],
     )
+
+
+class ExpertData:
+    """The demonstrations as arrays: pairs [N, ...] for the cost, transitions in the replay's layout for the policy."""
+
+    def __init__(self, demos: Demos | None, spec: EnvSpec, gamma: float) -> None:
+        """Encode demonstrations; a last step whose successor is unknown gives a pair but no transition.
+
+        None: there is no expert, and nothing to learn from one.
+        """
+        if demos is not None and len(demos) == 0:
+            raise InputError("there is no demonstration to learn from: give at least one trajectory")
+        memory = Replay(1 if demos is None else demos.steps, spec.observation_size, spec.action_size)
+        nothing = np.zeros((0, spec.observation_size), np.float32), np.zeros((0, spec.action_size), np.float32)
+        pairs, masses = [(*nothing, np.zeros(0, np.int32))], []
+        for trajectory in demos or ():
+            observation, action = encoded_pairs(trajectory, spec)
+            time = np.arange(len(trajectory), dtype=np.int32) * trajectory.stride
+            pairs.append((observation, action, time))
+            masses.append(gamma ** (len(trajectory) * trajectory.stride) if trajectory.terminated else 0.0)
+            if trajectory.stride > 1:  # the next kept step is not the successor
+                continue
+            successor = trajectory.observations[1:].reshape(-1, spec.observation_size)
+            known = len(successor)
+            terminated = (time[:known] == len(trajectory) - 1) & trajectory.terminated
+            reward = np.zeros(known) if trajectory.rewards is None else trajectory.rewards[:known]
+            memory.add(observation[:known], action[:known], -reward, successor, terminated, time[:known])
+        self.observation, self.action, self.time = (np.concatenate(part) for part in zip(*pairs, strict=True))
+        self.rows = memory.rows[: len(memory)]
+        self.absorbing_mass = float(np.mean(masses)) if masses else 0.0
+
+    def pairs(self, index: np.ndarray | None, weigh: Weigh) -> Pairs:
+        """Gather the pairs at places [...], or all of them."""
+        if index is None:
+            return Pairs(self.observation, self.action, weigh(self.time))
+        return Pairs(self.observation[index], self.action[index], weigh(self.time[index]))

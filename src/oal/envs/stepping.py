@@ -47,7 +47,8 @@ class Envs:
         self.envs = [make(source, horizon=horizon) for _ in range(count)]
         self.spec = describe(self.envs[0], horizon=horizon)
         self.codec = ActionCodec(self.spec)
-        self._flatten = flattener(self.envs[0].observation_space)
+        self.observation_space, self.action_space = self.envs[0].observation_space, self.envs[0].action_space
+        self._flatten = flattener(self.observation_space)
         self._seed, self._purpose = seed, purpose
         self._shape = (count, self.spec.observation_size)
         self.finished: list[tuple[float, int]] = []
@@ -154,7 +155,8 @@ class VectorEnvs:
         self.spec = describe(env, horizon=horizon)
         self.codec = ActionCodec(self.spec)
         self.mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
-        self._flatten = flattener(env.single_observation_space)
+        self.observation_space, self.action_space = env.single_observation_space, env.single_action_space
+        self._flatten = flattener(self.observation_space)
         self._seed, self._purpose = seed, purpose
         self.finished: list[tuple[float, int]] = []
         self.restart(0)

@@ -21,7 +21,7 @@ from oal.deep import callbacks, certificate
 from oal.deep.bc import BC, BCConfig
 from oal.deep.certificate import Certificate
 from oal.deep.learned_cost import LearnedCost, input_names
-from oal.deep.loop import GAIL, KIND, OAL, Callback
+from oal.deep.loop import KIND, OAL, Callback
 from oal.deep.policy import Policy
 from oal.deep.presets import LearnerConfig
 from oal.demos import Demos
@@ -29,6 +29,7 @@ from oal.demos.record import record_demos
 from oal.envs import ActionCodec, EnvSpec, Evaluation, UniformPolicy, describe, evaluate, make, record_video
 from oal.errors import InputError, at_least
 
+EXPERT = "expert"
 RANDOM_EPISODES = 10
 """Episodes that measure what a random policy earns, the zero of the normalised return."""
 
@@ -68,7 +69,12 @@ class RunConfig:
 
     @property
     def algorithm(self) -> str:
-        return "GAIL" if self.learner.cost == "gail" else "OAL"
+        return {"gail": "GAIL", None: "RL"}.get(self.learner.cost, "OAL")
+
+    @property
+    def kind(self) -> str:
+        """What the folder of this run holds: a learner's run, or an expert's, which has no cost player."""
+        return EXPERT if self.learner.cost is None else KIND
 
     def to_json(self) -> dict[str, Any]:
         """One flat object: the run's fields and the learner's beside them."""
@@ -128,10 +134,11 @@ class Run:
         if learner.step < self.config.total_steps:  # stopped early, between two checkpoints
             learner.save(folder.checkpoint)
         learner.policy().save(folder.policy)
-        cost = LearnedCost.of(learner)
-        cost.save(folder.cost)
-        if self.config.learner.cost == "linear":
-            files.write_json(folder.path / "cost.json", cost.to_json())
+        if self.config.learner.cost is not None:
+            cost = LearnedCost.of(learner)
+            cost.save(folder.cost)
+            if self.config.learner.cost == "linear":
+                files.write_json(folder.path / "cost.json", cost.to_json())
         folder.write_table()
         folder.set_status("finished", step=learner.step)
 
@@ -147,9 +154,11 @@ def select(source: str, env: str, *, trajectories: int | None, subsample: int = 
 
 
 def _metadata(
-    chosen: Demos, held_out: Demos | None, spec: EnvSpec, env: str, seed: int, horizon: int | None
+    chosen: Demos | None, held_out: Demos | None, spec: EnvSpec, env: str, seed: int, horizon: int | None
 ) -> dict[str, Any]:
-    """Where a run comes from, and the two ends of the normalised return."""
+    """Where a run comes from, and the two ends of the normalised return where there is an expert."""
+    if chosen is None:
+        return provenance() | {"environment": spec.to_json()}
     random = evaluate(env, UniformPolicy(spec, seed=seed).act, episodes=RANDOM_EPISODES, seed=seed, horizon=horizon)
     returns = chosen.returns if held_out is None or held_out.returns is None else held_out.returns
     return provenance() | {
@@ -163,18 +172,21 @@ def _metadata(
 
 def start(config: RunConfig, path: str | Path, *, demonstrations: tuple[Demos, Demos | None] | None = None) -> Run:
     """Begin a run in a new folder; `demonstrations` (to learn from, held out) stand for what `config.demos` names."""
-    chosen, held_out = demonstrations or select(
-        config.demos, config.env, trajectories=config.trajectories, subsample=config.subsample
-    )
+    chosen, held_out = demonstrations or (None, None)
+    if chosen is None and config.learner.cost is not None:
+        chosen, held_out = select(
+            config.demos, config.env, trajectories=config.trajectories, subsample=config.subsample
+        )
     learner = _learner(config, chosen)
     metadata = _metadata(chosen, held_out, learner.spec, config.env, config.seed, config.horizon) | {
         "environment_state": "saved" if learner.envs.state() is not None else "episodes restart at each checkpoint",
     }
-    folder = RunFolder.create(path, config.to_json(), metadata)
+    folder = RunFolder.create(path, config.to_json(), metadata, kind=config.kind)
     try:
         if held_out is not None:
             held_out.save(folder.held_out)
-        chosen.save(folder.demos)  # last: a folder that has them can be resumed
+        if chosen is not None:
+            chosen.save(folder.demos)  # last: a folder that has them can be resumed
     except BaseException:
         folder.release()
         raise
@@ -183,15 +195,15 @@ def start(config: RunConfig, path: str | Path, *, demonstrations: tuple[Demos, D
 
 def resume(path: str | Path, *, total_steps: int | None = None) -> Run:
     """Go on with a run from its last checkpoint, or from its beginning if it has none; a longer end may be given."""
-    folder = RunFolder.open(path, kind=KIND)
+    folder = RunFolder.open(path)
     folder.lock()
     try:
         config = RunConfig.from_json(folder.config)
         if total_steps is not None and total_steps != config.total_steps:
             at_least("steps", total_steps, 1)
             config = replace(config, total_steps=total_steps)
-            folder.describe(config.to_json(), folder.metadata)
-        learner = _learner(config, demos.load(folder.demos))
+            folder.describe(config.to_json(), folder.metadata, kind=config.kind)
+        learner = _learner(config, None if config.learner.cost is None else demos.load(folder.demos))
         if folder.checkpoint.exists():
             learner.restore(folder.checkpoint)
         folder.rewind(learner.step)
@@ -201,9 +213,8 @@ def resume(path: str | Path, *, total_steps: int | None = None) -> Run:
     return Run(folder, config, learner)
 
 
-def _learner(config: RunConfig, chosen: Demos) -> OAL:
-    made = GAIL if config.learner.cost == "gail" else OAL
-    return made(config.env, chosen, config=config.learner, seed=config.seed, horizon=config.horizon)
+def _learner(config: RunConfig, chosen: Demos | None) -> OAL:
+    return OAL(config.env, chosen, config=config.learner, seed=config.seed, horizon=config.horizon)
 
 
 # ----------------------------------------------------------------------------------------------------------------

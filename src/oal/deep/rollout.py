@@ -1,44 +1,40 @@
-"""On-policy policy players for continuous and discrete actions, in cost form: TRPO and on-policy MDPO.
+"""What on-policy players share: rollouts, advantages, the surrogate, the value function; in cost form.
 
 Costs are minimised: V(s) is the expected discounted *cost*, and an action with a negative advantage is a cheap one.
 
-One improvement, on T steps of n environments taken by π_old, with the newest cost c:
+One improvement, on T steps of n environments taken by π_old, with the cost c they were taken under:
     δ_t   = c_t + γ (V_abs if terminated else V(s_{t+1})) - V(s_t)
     A_t   = δ_t + γλ A_{t+1}, cut where an episode ends;  then standardised
     L(θ)  = mean (π_θ/π_old)(a|s) A - entropy_weight · H(π_θ)
-    TRPO:   x = (F + damping)⁻¹ ∇L by conjugate gradients;  θ <- θ - β x with the largest β tried that lowers L
-            and keeps mean KL(π_old, π_θ) <= max_kl, or θ stays
-    MDPO:   θ <- m Adam steps on L(θ) + kl_weight · mean KL(π_θ, π_old)
+    θ     <- a step that lowers L near π_old: see `trpo` and `mdpo_on`
     V     <- Adam on minibatches of (V(s) - (A + V_old(s)))²
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.flatten_util import ravel_pytree
 
 from oal.base import checkpoint, seeding
 from oal.deep import nets
-from oal.deep.nets import MLP, Activation, Gaussian, HostActor
-from oal.deep.offpolicy import Priced, Relabel, Shapes, recorded_cost
+from oal.deep.distributions import Distribution, distribution, entropy, log_likelihood
+from oal.deep.nets import MLP, Activation, HostActor
+from oal.deep.players import ChargeBatch, Game, Metrics, Shapes, Snapshot, recorded_cost
 from oal.deep.replay import Batch
 from oal.envs import Step, bootstrap_target
 from oal.errors import InputError, at_least, choice
 
-# ----------------------------------------------------------------------------------------------------------------
-# Hyper-parameters
-
 
 @dataclass(frozen=True)
 class OnPolicyConfig:
-    """What TRPO and on-policy MDPO share; use one of the two below."""
+    """What TRPO and on-policy MDPO share."""
 
     hidden: tuple[int, ...] = (64, 64)
     """Hidden layers of the actor and of the value network."""
@@ -67,108 +63,14 @@ class OnPolicyConfig:
         if not 0.0 <= self.gae_lambda <= 1.0:
             raise InputError(f"gae_lambda is {self.gae_lambda}: it must lie in [0, 1]")
         at_least("entropy_weight", self.entropy_weight, 0.0)
-        _above_zero("critic_learning_rate", self.critic_learning_rate)
+        above_zero("critic_learning_rate", self.critic_learning_rate)
         at_least("critic_epochs", self.critic_epochs, 1)
         at_least("critic_minibatch", self.critic_minibatch, 1)
 
 
-@dataclass(frozen=True)
-class TRPOConfig(OnPolicyConfig):
-    """Trust region policy optimisation: a natural-gradient step inside a hard bound on the divergence."""
-
-    max_kl: float = 0.01
-    cg_steps: int = 10
-    cg_damping: float = 0.1
-    backtracks: int = 10
-    """Step lengths tried before the policy is left as it is."""
-    backtrack_factor: float = 0.8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _above_zero("max_kl", self.max_kl)
-        at_least("cg_steps", self.cg_steps, 1)
-        at_least("cg_damping", self.cg_damping, 0.0)
-        at_least("backtracks", self.backtracks, 1)
-        if not 0.0 < self.backtrack_factor < 1.0:
-            raise InputError(f"backtrack_factor is {self.backtrack_factor}: it must lie in (0, 1)")
-
-
-@dataclass(frozen=True)
-class MDPOOnConfig(OnPolicyConfig):
-    """On-policy mirror descent policy optimisation: several gradient steps on a KL-penalised surrogate."""
-
-    kl_weight: float = 2.0
-    """Weight of the divergence from the old policy: the larger, the smaller the step. One over the step size t."""
-    policy_steps: int = 20
-    """Gradient steps, each on the whole rollout, per frozen old policy (m in the paper)."""
-    learning_rate: float = 1e-3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least("kl_weight", self.kl_weight, 0.0)
-        at_least("policy_steps", self.policy_steps, 1)
-        _above_zero("learning_rate", self.learning_rate)
-
-
-def _above_zero(name: str, value: float) -> None:
+def above_zero(name: str, value: float) -> None:
     if not value > 0.0:
         raise InputError(f"{name} is {value}: it must be above 0")
-
-
-PAPER_TRPO = TRPOConfig(critic_learning_rate=3e-4, critic_epochs=5, backtrack_factor=0.5)
-"""The paper's on-policy table; what it leaves open is as in Stable-Baselines."""
-PAPER_MDPO_ON = MDPOOnConfig(policy_steps=10, learning_rate=3e-4, critic_learning_rate=3e-4, critic_epochs=5)
-"""The table's t = 0.5: the reference code of on-policy MDPO divides the divergence by t, so its weight is 2."""
-
-
-# ----------------------------------------------------------------------------------------------------------------
-# Policies as functions of their parameters
-#
-# A policy at a batch of states is a `Gaussian` before the tanh (continuous) or log-probabilities [..., A] (discrete).
-# A draw from it is a pre-tanh value or a one-hot action. The tanh's Jacobian cancels in every ratio and divergence.
-
-Distribution = Gaussian | jax.Array
-
-
-def distribution(actor: MLP, observation: jax.Array, *, shapes: Shapes, activation: Activation) -> Distribution:
-    """π(·|s) at each state."""
-    if shapes.kind == "continuous":
-        return nets.gaussian(actor, observation, activation=activation)
-    return nets.log_policy(actor, observation, activation=activation)
-
-
-def log_likelihood(policy: Distribution, draw: jax.Array) -> jax.Array:
-    """log π(draw|s), up to what does not depend on the policy."""
-    if isinstance(policy, Gaussian):
-        return -jnp.sum(0.5 * ((draw - policy.mean) * jnp.exp(-policy.log_std)) ** 2 + policy.log_std, axis=-1)
-    return jnp.sum(policy * draw, axis=-1)
-
-
-def divergence(first: Distribution, second: Any) -> jax.Array:
-    """KL(first, second) of two distributions of one kind, at each state."""
-    if isinstance(first, Gaussian):
-        return nets.gaussian_divergence(first, second)
-    return jnp.sum(jnp.exp(first) * (first - second), axis=-1)
-
-
-def entropy(policy: Distribution, draw: jax.Array, ratio: jax.Array | float) -> jax.Array:
-    """H(π(·|s)): exact for discrete actions.
-
-    A squashed Gaussian's is the Gaussian's plus E[log tanh'(u)], which the draw estimates, weighted by the `ratio` of
-    π to the policy that drew.
-    """
-    if isinstance(policy, Gaussian):
-        of_gaussian = jnp.sum(policy.log_std + 0.5 * math.log(2.0 * math.pi * math.e), axis=-1)
-        return of_gaussian + ratio * jnp.sum(nets.squash_log_det(draw), axis=-1)
-    return -jnp.sum(jnp.exp(policy) * policy, axis=-1)
-
-
-def fisher_metric(policy: Distribution, tangent: Any) -> Distribution:
-    """Multiply a change of the distribution's parameters by the Hessian of KL(π, ·) at π."""
-    if isinstance(policy, Gaussian):
-        return Gaussian(tangent.mean * jnp.exp(-2.0 * policy.log_std), 2.0 * tangent.log_std)
-    # changes of log-probabilities keep the sum of probabilities, so the Hessian is diagonal in them
-    return jnp.exp(policy) * tangent
 
 
 # ----------------------------------------------------------------------------------------------------------------
@@ -242,15 +144,11 @@ class Data(NamedTuple):
     weight: jax.Array
 
 
-# ----------------------------------------------------------------------------------------------------------------
-# The policy's step
-
-
 def surrogate(
     actor: MLP, old: Distribution, data: Data, *, shapes: Shapes, config: OnPolicyConfig
 ) -> tuple[jax.Array, Distribution]:
     """L(θ): the mean advantage under π_θ's actions at π_old's states, less the entropy bonus; and π_θ there."""
-    new = distribution(actor, data.observation, shapes=shapes, activation=config.activation)
+    new = distribution(actor, data.observation, kind=shapes.kind, activation=config.activation)
     ratio = jnp.exp(log_likelihood(new, data.draw) - log_likelihood(old, data.draw))
     loss = jnp.sum(data.weight * ratio * data.advantage)
     if config.entropy_weight > 0.0:
@@ -258,151 +156,23 @@ def surrogate(
     return loss, new
 
 
-def fisher_product(
-    policy_of: Callable[[jax.Array], Distribution], parameters: jax.Array, weight: jax.Array, damping: float
-) -> Callable[[jax.Array], jax.Array]:
-    """Return v -> (F + damping) v, where F is the Hessian of the mean KL(π, π_θ) at π_θ = π.
-
-    F = Jᵀ M J with the network's Jacobian J and the distribution's own metric M: one pass forwards and one backwards
-    along the linearised network, whose activations are kept for all products.
-    """
-    policy, push = jax.linearize(policy_of, parameters)
-    pull = jax.linear_transpose(push, parameters)
-
-    def product(vector: jax.Array) -> jax.Array:
-        metric = fisher_metric(policy, push(vector))
-        weighted = jax.tree.map(lambda part: part * weight[:, None], metric)
-        return pull(weighted)[0] + damping * vector
-
-    return product
-
-
-class Solution(NamedTuple):
-    """Where the conjugate gradients are."""
-
-    steps: jax.Array
-    x: jax.Array
-    residual: jax.Array
-    direction: jax.Array
-    squared: jax.Array
-    """‖residual‖²"""
-
-
-def conjugate_gradient(
-    product: Callable[[jax.Array], jax.Array], target: jax.Array, *, steps: int, tolerance: float = 1e-10
-) -> jax.Array:
-    """Solve product(x) = target in at most `steps` steps, or until ‖residual‖² <= tolerance · ‖target‖²."""
-
-    def body(now: Solution) -> Solution:
-        image = product(now.direction)
-        length = now.squared / (now.direction @ image)
-        residual = now.residual - length * image
-        squared = residual @ residual
-        direction = residual + (squared / now.squared) * now.direction
-        return Solution(now.steps + 1, now.x + length * now.direction, residual, direction, squared)
-
-    start = Solution(jnp.int32(0), jnp.zeros_like(target), target, target, target @ target)
-    return jax.lax.while_loop(
-        lambda now: (now.steps < steps) & (now.squared > tolerance * start.squared), body, start
-    ).x
-
-
-ROUNDING = 1e-6
-"""Share of the mean absolute advantage below which a change of the surrogate may be rounding (float32)."""
-
-
-class Search(NamedTuple):
-    """Where the line search is."""
-
-    tries: jax.Array
-    parameters: jax.Array
-    loss: jax.Array
-    divergence: jax.Array
-    accepted: jax.Array
-
-
-def trpo_step(
-    actor: MLP, optimiser: Any, data: Data, length: jax.Array | float = 1.0, *, shapes: Shapes, config: TRPOConfig
-) -> tuple[MLP, Any, dict[str, jax.Array]]:
-    """Take the natural-gradient step that lowers L within the bound; without one the actor stays as it is.
-
-    The bound is that of the step's `length`: max_kl · length².
-    """
-    bound = config.max_kl * length**2
-    start, unravel = ravel_pytree(actor)
-    policy_of = partial(_policy_of, unravel=unravel, data=data, shapes=shapes, config=config)
-    old = policy_of(start)
-
-    def loss_of(parameters: jax.Array) -> tuple[jax.Array, Distribution]:
-        return surrogate(unravel(parameters), old, data, shapes=shapes, config=config)
-
-    (loss, _), gradient = jax.value_and_grad(loss_of, has_aux=True)(start)
-    product = fisher_product(policy_of, start, data.weight, config.cg_damping)
-    direction = conjugate_gradient(product, gradient, steps=config.cg_steps)
-    # the step at which the quadratic model of the divergence meets the bound
-    full = direction * jnp.sqrt(2.0 * bound / (direction @ product(direction)))
-    # the step's length does not depend on the gradient's: without this, one of rounding errors alone would be taken
-    least_gain = ROUNDING * jnp.sum(data.weight * jnp.abs(data.advantage))
-
-    def attempt(search: Search) -> Search:
-        parameters = start - config.backtrack_factor ** search.tries.astype(jnp.float32) * full
-        new_loss, new = loss_of(parameters)
-        moved = jnp.sum(data.weight * divergence(old, new))
-        accepted = (loss - new_loss > least_gain) & (moved <= bound)
-        return Search(search.tries + 1, parameters, new_loss, moved, accepted)
-
-    search = jax.lax.while_loop(
-        lambda search: ~search.accepted & (search.tries < config.backtracks),
-        attempt,
-        Search(jnp.int32(0), start, loss, jnp.float32(0.0), jnp.bool_(False)),
-    )
-    metrics = {
-        "actor_loss": jnp.where(search.accepted, search.loss, loss),
-        "actor_gain": jnp.where(search.accepted, loss - search.loss, 0.0),
-        "divergence": jnp.where(search.accepted, search.divergence, 0.0),
-        "accepted": search.accepted.astype(jnp.float32),
-        "line_search_tries": search.tries.astype(jnp.float32),
-    }
-    return unravel(jnp.where(search.accepted, search.parameters, start)), optimiser, metrics
-
-
-def _policy_of(
-    parameters: jax.Array, *, unravel: Callable[[jax.Array], Any], data: Data, shapes: Shapes, config: OnPolicyConfig
-) -> Distribution:
-    return distribution(unravel(parameters), data.observation, shapes=shapes, activation=config.activation)
-
-
-def mdpo_on_loss(
-    actor: MLP, old: Distribution, data: Data, *, shapes: Shapes, config: MDPOOnConfig
-) -> tuple[jax.Array, jax.Array]:
-    """L(θ) + kl_weight · mean KL(π_θ, π_old), and that divergence."""
-    loss, new = surrogate(actor, old, data, shapes=shapes, config=config)
-    moved = jnp.sum(data.weight * divergence(new, old))
-    return loss + config.kl_weight * moved, moved
-
-
-def mdpo_on_step(
-    actor: MLP, optimiser: Any, data: Data, *, shapes: Shapes, config: MDPOOnConfig
-) -> tuple[MLP, Any, dict[str, jax.Array]]:
-    """Take m gradient steps on the whole rollout towards the mirror step from the policy that collected it."""
-    old = distribution(actor, data.observation, shapes=shapes, activation=config.activation)
-    objective = partial(mdpo_on_loss, old=old, data=data, shapes=shapes, config=config)
-    adam = optax.adam(config.learning_rate)
-
-    def body(carry: tuple[MLP, Any], _: None) -> tuple[tuple[MLP, Any], None]:
-        actor, optimiser = carry
-        gradient = jax.grad(lambda actor: objective(actor)[0])(actor)
-        step, optimiser = adam.update(gradient, optimiser)
-        moved: Any = optax.apply_updates(actor, step)
-        return (moved, optimiser), None
-
-    (actor, optimiser), _ = jax.lax.scan(body, (actor, optimiser), None, length=config.policy_steps)
-    loss, moved = objective(actor)
-    return actor, optimiser, {"actor_loss": loss, "divergence": moved}
-
-
 # ----------------------------------------------------------------------------------------------------------------
 # One improvement, compiled
+
+
+class PolicyStep(Protocol):
+    """One step of the policy: (actor, optimiser, data, length in [0, 1]) -> (actor, optimiser, metrics)."""
+
+    def __call__(
+        self,
+        actor: MLP,
+        optimiser: Any,
+        data: Data,
+        length: jax.Array | float = 1.0,
+        *,
+        shapes: Shapes,
+        config: Any,
+    ) -> tuple[MLP, Any, dict[str, jax.Array]]: ...
 
 
 class OnPolicyState(NamedTuple):
@@ -415,24 +185,22 @@ class OnPolicyState(NamedTuple):
     critic_optimiser: optax.OptState
 
 
-def init_on_policy(seed: int, shapes: Shapes, config: OnPolicyConfig) -> OnPolicyState:
+def init_on_policy(
+    seed: int, shapes: Shapes, config: OnPolicyConfig, fresh_optimiser: Callable[[MLP, Any], Any]
+) -> OnPolicyState:
     """Draw a fresh player; `seed` is a 32-bit integer (see `oal.base.seeding.integer`).
 
     The first policy is about the same, wide one in every state.
     """
     actor_key, critic_key = jax.random.split(jax.random.key(seed))
-    actor = nets.quiet(nets.init_actor(actor_key, *shapes, config.hidden))
+    actor = nets.nearly_zero(nets.init_actor(actor_key, *shapes, config.hidden))
     critic = nets.init_mlp(critic_key, (shapes.observation_size, *config.hidden, 1))
     return OnPolicyState(
         actor=actor,
         critic=critic,
-        actor_optimiser=_fresh_actor_optimiser(actor, config),
+        actor_optimiser=fresh_optimiser(actor, config),
         critic_optimiser=optax.adam(config.critic_learning_rate).init(critic),
     )
-
-
-def _fresh_actor_optimiser(actor: MLP, config: OnPolicyConfig) -> Any:
-    return optax.adam(config.learning_rate).init(actor) if isinstance(config, MDPOOnConfig) else ()
 
 
 def minibatches(rows: int, rng: np.random.Generator, config: OnPolicyConfig) -> np.ndarray:
@@ -483,8 +251,9 @@ def improvement(
     cost_params: Any,
     *,
     shapes: Shapes,
-    config: TRPOConfig | MDPOOnConfig,
-    relabel: Relabel,
+    config: OnPolicyConfig,
+    charge: ChargeBatch,
+    policy_step: PolicyStep,
 ) -> tuple[OnPolicyState, dict[str, jax.Array]]:
     """Improve the policy by one rollout with the costs of `cost_params`, then fit its value function.
 
@@ -493,9 +262,8 @@ def improvement(
     rows = jax.tree.map(lambda part: part.reshape(-1, *part.shape[2:]), rollout)
     action = jnp.tanh(rows.draw) if shapes.kind == "continuous" else rows.draw
     batch = Batch(rows.observation, action, rows.cost, rows.next_observation, rows.terminated.astype(jnp.float32))
-    priced = Priced(*relabel(cost_params, batch))
-    cost, absorbing_cost = priced.cost, priced.absorbing
-    length = priced.evidence if config.by_evidence else 1.0
+    cost, absorbing_cost, evidence = charge(cost_params, batch)
+    length = evidence if config.by_evidence else 1.0
     cost = jnp.where(rows.valid, cost, 0.0)
     weight = rows.valid / jnp.maximum(jnp.sum(rows.valid), 1)
 
@@ -517,21 +285,15 @@ def improvement(
     unexplained = jnp.sum(weight * centred**2)
     used = centred / (jnp.sqrt(unexplained) + 1e-8) if config.standardise_advantages else advantage
     data = Data(rows.observation, rows.draw, used, weight)
-    if isinstance(config, TRPOConfig):
-        actor, actor_optimiser, metrics = trpo_step(
-            state.actor, state.actor_optimiser, data, length, shapes=shapes, config=config
-        )
-    else:
-        data = data._replace(advantage=length * used)
-        actor, actor_optimiser, metrics = mdpo_on_step(
-            state.actor, state.actor_optimiser, data, shapes=shapes, config=config
-        )
+    actor, actor_optimiser, metrics = policy_step(
+        state.actor, state.actor_optimiser, data, length, shapes=shapes, config=config
+    )
 
     critic, critic_optimiser, critic_loss = fit_critic(
         state.critic, state.critic_optimiser, rows.observation, target, weight, order, config=config
     )
-    policy = distribution(actor, rows.observation, shapes=shapes, activation=config.activation)
-    collected_by = distribution(state.actor, rows.observation, shapes=shapes, activation=config.activation)
+    policy = distribution(actor, rows.observation, kind=shapes.kind, activation=config.activation)
+    collected_by = distribution(state.actor, rows.observation, kind=shapes.kind, activation=config.activation)
     ratio = jnp.exp(log_likelihood(policy, rows.draw) - log_likelihood(collected_by, rows.draw))
     target_mean = jnp.sum(weight * target)
     spread = jnp.sum(weight * (target - target_mean) ** 2)
@@ -548,43 +310,56 @@ def improvement(
 
 @lru_cache(maxsize=32)
 def compile_improvement(
-    shapes: Shapes, config: TRPOConfig | MDPOOnConfig, *, relabel: Relabel = recorded_cost
-) -> Callable[[OnPolicyState, Rollout, Any, Any], tuple[OnPolicyState, dict[str, jax.Array]]]:
+    shapes: Shapes, config: Any, policy_step: PolicyStep, *, charge: ChargeBatch = recorded_cost
+) -> Callable[[OnPolicyState, Rollout, Any, Any], tuple[OnPolicyState, Metrics]]:
     """Compile (state, rollout, minibatches, cost parameters) -> (state, metrics); equal settings share one program.
 
     The state is donated: the caller must not use the one it passed in.
     """
-    return jax.jit(partial(improvement, shapes=shapes, config=config, relabel=relabel), donate_argnums=0)
+    improve = partial(improvement, shapes=shapes, config=config, charge=charge, policy_step=policy_step)
+    return jax.jit(improve, donate_argnums=0)
 
 
 # ----------------------------------------------------------------------------------------------------------------
 # The player
 
 
-class OnPolicy:
-    """TRPO or on-policy MDPO (by its configuration), learning from the steps its current policy took.
+class OnPolicy(ABC):
+    """A player that learns from the steps its current policy took; its kind says how the policy moves.
 
     `improve` starts the compiled step and returns at once; `act` waits for it, since every step is the newest policy's.
     """
 
-    def __init__(
-        self,
-        shapes: Shapes,
-        config: TRPOConfig | MDPOOnConfig,
-        *,
-        seed: int,
-        environments: int = 1,
-        relabel: Relabel = recorded_cost,
-    ) -> None:
+    name: ClassVar[str]
+    policy_step: ClassVar[PolicyStep]
+
+    def __init__(self, config: Any) -> None:
+        self.config, self.gamma, self.block = config, config.gamma, config.batch_steps
+
+    @staticmethod
+    @abstractmethod
+    def fresh_optimiser(actor: MLP, config: Any) -> Any:
+        """Return what the policy's step keeps from one improvement to the next."""
+
+    @property
+    def remembers(self) -> int | None:
+        return None
+
+    @property
+    def ready(self) -> bool:
+        return True
+
+    def begin(self, game: Game) -> None:
+        config, shapes, environments = self.config, game.shapes, game.environments
         at_least("environments", environments, 1)
-        self.config = config
-        self.state = init_on_policy(seeding.integer(seed, "policy-player"), shapes, config)
+        seed = seeding.integer(game.seed, "policy-player")
+        self.state = init_on_policy(seed, shapes, config, self.fresh_optimiser)
         self.actor = HostActor(shapes.kind, self.state.actor, activation=config.activation)
         self._steps = math.ceil(config.batch_steps / environments)
         self.block = self._steps * environments
         self._shapes, self._environments = shapes, environments
-        self._improve = compile_improvement(shapes, config, relabel=relabel)
-        self._rng = seeding.generator(seed, "minibatches")
+        self._improve = compile_improvement(shapes, config, type(self).policy_step, charge=game.charge)
+        self._rng = seeding.generator(game.seed, "minibatches")
         self._settled = True
         self._draw: np.ndarray | None = None
         self._begin_rollout()
@@ -616,13 +391,16 @@ class OnPolicy:
         self._draw = None
         self._filled += 1
 
-    def improve(self, cost_params: Any) -> dict[str, Any]:
+    def improve(self, cost_params: Any) -> Metrics:
+        return {}
+
+    def work_ahead(self, cost_params: Any) -> Metrics:
         """Start one improvement with the costs of `cost_params`; the metrics are read from it later.
 
         A rollout that is not full yet is used as far as it goes.
         """
         if not self._rollout.valid.any():
-            raise InputError("there is nothing to learn from: let the player act and observe before improve")
+            return {}
         order = minibatches(self.block, self._rng, self.config)
         self.state, metrics = self._improve(self.state, self._rollout, order, cost_params)
         self._settled = False
@@ -640,11 +418,11 @@ class OnPolicy:
         if sizes != own:
             raise InputError(f"the actor's layers are {sizes}, the player's {own}: train it with the same hidden sizes")
         copied = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32, copy=True), actor)
-        self.state = self.state._replace(actor=copied, actor_optimiser=_fresh_actor_optimiser(copied, self.config))
+        self.state = self.state._replace(actor=copied, actor_optimiser=self.fresh_optimiser(copied, self.config))
         self._begin_rollout()
         self.settle()
 
-    def snapshot(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    def snapshot(self) -> Snapshot:
         """Return what is needed to go on bit for bit, the unfinished rollout included."""
         # copies: the state's own buffers are reused by the next improvement
         arrays = {name: np.array(array) for name, array in checkpoint.named(self.state, "policy").items()}

@@ -1,0 +1,315 @@
+"""What all cost players share: their data, how the policy reads a cost, and the round they play.
+
+A cost player plays  max_{c in C} <c, μ_π - μ_E>: the cost goes up where the learner is and down where the expert is. It
+is a set of pure functions over one pytree, `CostState`; the policy player needs only its `CostView`.
+
+What the policy pays is the player's own output, standardised (centred between the learner's and the expert's mean,
+divided by the standard deviation of both together) and clipped. All occupancies have the same mass, so this shift and
+scale change no best response. The absorbing state behind a true termination is a coordinate of its own: a number in
+[-b, b] moved by mirror ascent on the absorbing masses. After standardisation the learner's mean cost is at most 1, so
+a bound b a little above 1 makes ending an episode cost more than going on as it is, and no more.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from oal.deep.players import Charge
+from oal.deep.replay import Batch, ExpertData, Pairs, Replay
+from oal.errors import InputError, at_least, choice
+
+_STD_FLOOR = 1e-3
+"""Inputs that hardly vary are not scaled up more than a thousandfold."""
+ALL_PAST = 1_000_000
+"""Steps that are kept for a player that learns from all past policies."""
+
+
+@dataclass(frozen=True)
+class CostConfig:
+    """What all cost players share: their data, and how the policy reads them."""
+
+    update_every: int = 2_000
+    """Environment steps between two updates."""
+    data: Literal["window", "replay"] = "window"
+    """The learner's pairs: the last `window` steps (the paper), or all past policies (follow the leader)."""
+    window: int = 2_000
+    minibatches: int = 20
+    batch_size: int = 128
+    inputs: Literal["pairs", "states"] = "pairs"
+    """The cost of (state, action), or of the state alone."""
+    normalise: Literal["running", "expert"] = "running"
+    """Inputs are standardised by all data seen so far, or once by the expert's."""
+    discounted: bool = False
+    """Weigh step t of an episode by γ^t, as discounted occupancies do."""
+    standardise: bool = False
+    """Standardise the costs that the policy pays."""
+    amplitude: Literal["unit", "gap"] = "unit"
+    """gap: the policy's costs are multiplied by the evidence, how well they tell learner and expert apart."""
+    clip: float | None = 10.0
+    """The policy's costs are cut to [-clip, clip]."""
+    absorbing: Literal["coordinate", "none"] = "none"
+    """The absorbing state has a cost coordinate of its own, or nothing is paid once an episode has ended."""
+    absorbing_bound: float = 1.3
+    absorbing_step: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("update_every", "window", "minibatches", "batch_size"):
+            at_least(name, getattr(self, name), 1)
+        choice("data", self.data, ("window", "replay"))
+        choice("inputs", self.inputs, ("pairs", "states"))
+        choice("normalise", self.normalise, ("running", "expert"))
+        choice("amplitude", self.amplitude, ("unit", "gap"))
+        choice("absorbing", self.absorbing, ("coordinate", "none"))
+        if self.clip is not None and not self.clip > 0.0:
+            raise InputError(f"clip is {self.clip}: it must be above 0, or None for costs as they are")
+        at_least("absorbing_bound", self.absorbing_bound, 0.0)
+        at_least("absorbing_step", self.absorbing_step, 0.0)
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# State
+
+
+class CostView(NamedTuple):
+    """What is needed to compute costs."""
+
+    params: Any
+    """The weights w [F] (linear), or a network."""
+    frozen: Any
+    """What is drawn once and never learned: Fourier frequencies and phases, or None."""
+    mean: jax.Array
+    std: jax.Array
+    """Standardisation of the inputs [D]."""
+    centre: jax.Array
+    scale: jax.Array
+    """Standardisation of the outputs."""
+    absorbing: jax.Array
+    """The absorbing state's cost, in the units of standardised outputs."""
+    gain: jax.Array
+    """What both are multiplied by before the policy pays."""
+    evidence: jax.Array
+    """How well the outputs tell learner and expert apart: half the gap of their means over the spread, in [0, 1]."""
+
+
+class Moments(NamedTuple):
+    """How many inputs [D] were seen, their mean and their variance."""
+
+    seen: jax.Array
+    mean: jax.Array
+    variance: jax.Array
+
+
+class CostState(NamedTuple):
+    """Everything a cost player learns, as one pytree of arrays."""
+
+    view: CostView
+    dual: Any
+    """The linear player's weights before they are normalised or projected; None for networks."""
+    moments: Moments
+    optimiser: Any
+    key: jax.Array
+
+
+def merge(moments: Moments, values: jax.Array) -> Moments:
+    """Add values [N, D] to running moments."""
+    added = values.shape[0]
+    total = moments.seen + added
+    gap = values.mean(axis=0) - moments.mean
+    share = added / total
+    variance = (1 - share) * moments.variance + share * values.var(axis=0) + share * (1 - share) * gap**2
+    return Moments(total, moments.mean + share * gap, variance)
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# The player
+
+
+class Update(NamedTuple):
+    """What one round changes of a cost: its parameters, what the player keeps besides, and numbers to report."""
+
+    params: Any
+    kept: dict[str, Any]
+    metrics: dict[str, jax.Array]
+
+
+@dataclass(frozen=True)
+class CostBase(ABC):
+    """The functions of one cost player; `state` goes in and comes out. Equal players share compiled programs."""
+
+    config: Any
+    observation_size: int = 0
+    action_size: int = 0
+    gamma: float = 0.99
+
+    name: ClassVar[str]
+
+    def sized(self, observation_size: int, action_size: int, gamma: float) -> Self:
+        """Return this player for an environment's sizes and the policy player's discount."""
+        return replace(self, observation_size=observation_size, action_size=action_size, gamma=gamma)
+
+    @property
+    def input_size(self) -> int:
+        return self.observation_size + (self.action_size if self.config.inputs == "pairs" else 0)
+
+    @property
+    def update_every(self) -> int:
+        """Environment steps between two rounds."""
+        return self.config.update_every
+
+    @property
+    def remembers(self) -> int:
+        """How many of the learner's newest steps this player learns from."""
+        return self.config.window if self.config.data == "window" else ALL_PAST
+
+    # ----- what a player of its own kind is
+
+    @abstractmethod
+    def output(self, view: CostView, observation: Any, action: Any) -> jax.Array:
+        """Pairs -> the player's own output [...]."""
+
+    @abstractmethod
+    def begin(self, view: CostView, key: jax.Array, expert: Pairs) -> tuple[CostView, dict[str, Any]]:
+        """Draw parameters; return the view with them and what the player keeps besides."""
+
+    @abstractmethod
+    def learn(self, before: CostState, view: CostView, learner: Pairs, expert: Pairs) -> Update:
+        """Play one round against minibatches [n, B, ...] with the inputs standardised as `view` has it."""
+
+    @abstractmethod
+    def draw(self, memory: Replay, expert: ExpertData, rng: np.random.Generator) -> tuple[Pairs, Pairs]:
+        """Choose the minibatches [n, B, ...] of learner and expert for one round."""
+
+    # ----- reading
+
+    def inputs(self, observation: Any, action: Any) -> jax.Array:
+        """Pairs -> inputs [..., D] before standardisation."""
+        return observation if self.config.inputs == "states" else jnp.concatenate([observation, action], axis=-1)
+
+    def standardised(self, view: CostView, observation: Any, action: Any) -> jax.Array:
+        """Pairs -> standardised inputs [..., D]."""
+        return (self.inputs(observation, action) - view.mean) / view.std
+
+    def read(self, output: jax.Array) -> jax.Array:
+        """The player's output -> the cost before it is standardised."""
+        return output
+
+    def cost(self, view: CostView, observation: Any, action: Any) -> jax.Array:
+        """Pairs -> what the policy pays [...]."""
+        cost = self.read(self.output(view, observation, action))
+        cost = (cost - view.centre) / view.scale
+        if self.config.clip is not None:
+            cost = jnp.clip(cost, -self.config.clip, self.config.clip)
+        return view.gain * cost
+
+    def __call__(self, view: CostView, batch: Batch) -> Charge:
+        """Charge a batch, inside the policy player's compiled block.
+
+        The costs are shifted by the absorbing cost, so that the absorbing state's value is 0, where value networks
+        start: episodes that end early would else have values near c_abs/(1-γ) to climb to before they learn anything.
+        """
+        cost = self.cost(view, batch.observation, batch.action)
+        return Charge(cost - view.gain * view.absorbing, jnp.zeros_like(view.absorbing), view.evidence)
+
+    # ----- learning
+
+    def init(self, seed: int, expert: Pairs) -> CostState:
+        """Draw a fresh cost that has seen the expert's pairs [N, ...] only."""
+        draw_key, key = jax.random.split(jax.random.key(seed))
+        x = jnp.asarray(self.inputs(expert.observation, expert.action))
+        moments = Moments(jnp.float32(len(x)), x.mean(axis=0), x.var(axis=0))
+        view = CostView(
+            params=None,
+            frozen=None,
+            mean=moments.mean,
+            std=_std(moments),
+            centre=jnp.float32(0.0),
+            scale=jnp.float32(1.0),
+            absorbing=jnp.float32(0.0),
+            gain=jnp.float32(1.0),
+            evidence=jnp.float32(0.0),
+        )
+        view, kept = self.begin(view, draw_key, expert)
+        return CostState(view=view, moments=moments, key=jax.random.key_data(key), **kept)
+
+    def update(
+        self, state: CostState, learner: Pairs, expert: Pairs, masses: Any
+    ) -> tuple[CostState, dict[str, jax.Array]]:
+        """Play one round against minibatches [n, B, ...]; `masses` are the absorbing masses (learner, expert)."""
+        return _compiled_update(self)(state, learner, expert, jnp.asarray(masses, jnp.float32))
+
+    def _update(
+        self, state: CostState, learner: Pairs, expert: Pairs, masses: jax.Array
+    ) -> tuple[CostState, dict[str, jax.Array]]:
+        config = self.config
+        both = flat(learner), flat(expert)
+        moments = state.moments
+        if config.normalise == "running":
+            seen = [self.inputs(pairs.observation, pairs.action) for pairs in both]
+            moments = merge(moments, jnp.concatenate(seen))
+        view = state.view._replace(mean=moments.mean, std=_std(moments))
+        params, kept, metrics = self.learn(state, view, learner, expert)
+        view = view._replace(params=params)
+
+        costs = [self.read(self.output(view, pairs.observation, pairs.action)) for pairs in both]
+        means = [mean(cost, pairs.weight) for cost, pairs in zip(costs, both, strict=True)]
+        centre = 0.5 * (means[0] + means[1])
+        squares = [mean((cost - centre) ** 2, pairs.weight) for cost, pairs in zip(costs, both, strict=True)]
+        spread = jnp.sqrt(0.5 * (squares[0] + squares[1]))
+        evidence = jnp.clip(0.5 * (means[0] - means[1]) / jnp.maximum(spread, 1e-6), 0.0, 1.0)
+        view = view._replace(evidence=evidence)
+        if config.standardise:
+            view = view._replace(centre=centre, scale=jnp.maximum(spread, 1e-6))
+        if config.amplitude == "gap":
+            view = view._replace(gain=evidence)
+        if config.absorbing == "coordinate":
+            moved = view.absorbing + config.absorbing_step * (masses[0] - masses[1])
+            view = view._replace(absorbing=jnp.clip(moved, -config.absorbing_bound, config.absorbing_bound))
+        metrics |= {
+            "cost_gap": means[0] - means[1],
+            "cost_spread": spread,
+            "evidence": evidence,
+            "absorbing_mass": masses[0],
+        }
+        return state._replace(view=view, moments=moments, **kept), metrics
+
+    # ----- data
+
+    def weigh(self, times: np.ndarray) -> np.ndarray:
+        """How much steps at these times of their episodes count."""
+        if self.config.discounted:
+            return np.power(self.gamma, times, dtype=np.float32)
+        return np.ones(times.shape, np.float32)
+
+    def minibatches(self, memory: Replay, rng: np.random.Generator) -> Pairs:
+        """Draw minibatches of the learner's pairs, from the window or from all past steps."""
+        count = (self.config.minibatches, self.config.batch_size)
+        if self.config.data == "window":
+            index = rng.choice(memory.newest(self.config.window), size=count)
+        else:
+            index = rng.integers(0, len(memory), size=count)
+        return memory.pairs(index, self.weigh)
+
+
+@lru_cache(maxsize=32)
+def _compiled_update(player: CostBase) -> Callable[..., tuple[CostState, dict[str, jax.Array]]]:
+    return jax.jit(player._update)
+
+
+def flat(pairs: Pairs) -> Pairs:
+    """Minibatches [n, B, ...] as one [n B, ...]."""
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), pairs)
+
+
+def _std(moments: Moments) -> jax.Array:
+    return jnp.maximum(jnp.sqrt(moments.variance), _STD_FLOOR)
+
+
+def mean(values: jax.Array, weight: jax.Array) -> jax.Array:
+    """Weighted mean over the first axis."""
+    return jnp.tensordot(weight, values, axes=1) / jnp.sum(weight)

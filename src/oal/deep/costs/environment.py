@@ -1,0 +1,44 @@
+"""The environment's own cost in place of a player: the loop then trains an expert."""
+
+import sys
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, final
+
+import numpy as np
+
+from oal.deep.players import Charge, Metrics, recorded_cost
+from oal.deep.replay import Batch, ExpertData, Pairs, Replay
+
+
+class NoState(NamedTuple):
+    """Nothing is learned."""
+
+    view: None = None
+
+
+@final
+@dataclass(frozen=True)
+class EnvironmentCost:
+    """Charge what the environment charges; there is no round to play."""
+
+    name: ClassVar[str] = "environment"
+    update_every: ClassVar[int] = sys.maxsize
+    remembers: ClassVar[int] = 1
+
+    def sized(self, observation_size: int, action_size: int, gamma: float) -> "EnvironmentCost":
+        return self
+
+    def init(self, seed: int, expert: Pairs) -> NoState:
+        return NoState()
+
+    def weigh(self, times: np.ndarray) -> np.ndarray:
+        return np.ones(times.shape, np.float32)
+
+    def draw(self, memory: Replay, expert: ExpertData, rng: np.random.Generator) -> tuple[Pairs, Pairs]:
+        raise NotImplementedError("the environment's cost plays no rounds")
+
+    def update(self, state: NoState, learner: Pairs, expert: Pairs, masses: Any) -> tuple[NoState, Metrics]:
+        raise NotImplementedError("the environment's cost plays no rounds")
+
+    def __call__(self, view: None, batch: Batch) -> Charge:
+        return recorded_cost(view, batch)

@@ -1,0 +1,134 @@
+"""Linear costs: c(s, a) = <w, φ(s, a)>, with w in the L2 ball, at unit length, or in the simplex of ± features."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from oal.deep.costs.base import CostBase, CostConfig, CostState, CostView, Update, flat, mean
+from oal.deep.replay import ExpertData, Pairs, Replay
+from oal.errors import InputError, at_least, choice
+
+FeatureFunction = Callable[[Any, Any], Any]
+"""(observations [B, O], encoded actions [B, A]) -> features [B, F], traceable by JAX."""
+
+
+@dataclass(frozen=True)
+class LinearConfig(CostConfig):
+    """c(s, a) = <w, φ(s, a)> with w in the L2 ball or the simplex; each update is one closed-form mirror step."""
+
+    step: float = 0.05
+    geometry: Literal["l2", "normalised", "simplex"] = "normalised"
+    """l2: the unit ball, projected at each step. normalised: steps add up freely and w is read at unit length (the
+    reference code). simplex: multiplicative weights over the features and their negatives."""
+    features: Literal["inputs", "fourier", "function"] = "inputs"
+    """The standardised inputs, random Fourier features of them, or a function of the user's."""
+    fourier_features: int = 256
+    fourier_scale: float = 1.0
+    """Standard deviation of the random frequencies: larger sees finer differences."""
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least("step", self.step, 0.0)
+        choice("geometry", self.geometry, ("l2", "normalised", "simplex"))
+        choice("features", self.features, ("inputs", "fourier", "function"))
+        at_least("fourier_features", self.fourier_features, 1)
+        if not self.fourier_scale > 0.0:
+            raise InputError(f"fourier_scale is {self.fourier_scale}: it must be above 0")
+
+
+@final
+@dataclass(frozen=True)
+class Linear(CostBase):
+    """Mirror ascent on <w, μ_π(φ) - μ_E(φ)>; one closed-form step per round, on all pairs together."""
+
+    config: LinearConfig = LinearConfig()
+    function: FeatureFunction | None = None
+    """The features, if the configuration says that they are a function."""
+
+    name: ClassVar[str] = "linear"
+    Config: ClassVar[type[LinearConfig]] = LinearConfig
+
+    def __post_init__(self) -> None:
+        wanted = self.config.features == "function"
+        if wanted != (self.function is not None):
+            raise InputError(
+                "features 'function' needs the function itself"
+                if wanted
+                else "a feature function is given, but the cost's features are not 'function'"
+            )
+
+    def features(self, view: CostView, observation: Any, action: Any) -> jax.Array:
+        """Pairs -> features [..., F]."""
+        config = self.config
+        if self.function is not None:
+            return self.function(observation, action)
+        x = self.standardised(view, observation, action)
+        if config.features == "inputs":
+            return x
+        frequencies, phases = view.frozen
+        return jnp.sqrt(2.0 / config.fourier_features) * jnp.cos(x @ frequencies + phases)
+
+    def output(self, view: CostView, observation: Any, action: Any) -> jax.Array:
+        return self.features(view, observation, action) @ view.params
+
+    def begin(self, view: CostView, key: jax.Array, expert: Pairs) -> tuple[CostView, dict[str, Any]]:
+        config = self.config
+        if config.features == "fourier":
+            frequency_key, phase_key = jax.random.split(key)
+            shape = (self.input_size, config.fourier_features)
+            frequencies = config.fourier_scale * jax.random.normal(frequency_key, shape)
+            phases = jax.random.uniform(phase_key, shape[1:], minval=0.0, maxval=2.0 * np.pi)
+            view = view._replace(frozen=(frequencies, phases))
+        few = len(expert.observation[:2])
+        features = self.features(view, expert.observation[:2], expert.action[:2])
+        given = getattr(features, "shape", None)
+        if given is None or len(given) != 2 or given[0] != few:
+            what = type(features).__name__ if given is None else f"an array {given}"
+            raise InputError(f"the feature function gives {what} for {few} pairs: an array [{few}, F] is needed")
+        dual = jnp.zeros(2 * given[1] if config.geometry == "simplex" else given[1])
+        return view._replace(params=weights(config, dual)), {"dual": dual, "optimiser": None}
+
+    def learn(self, before: CostState, view: CostView, learner: Pairs, expert: Pairs) -> Update:
+        of_learner, of_expert = (
+            mean(self.features(view, pairs.observation, pairs.action), pairs.weight)
+            for pairs in (flat(learner), flat(expert))
+        )
+        gap = of_learner - of_expert
+        dual = linear_step(self.config, before.dual, gap)
+        return Update(weights(self.config, dual), {"dual": dual}, {"feature_gap": jnp.linalg.norm(gap)})
+
+    def draw(self, memory: Replay, expert: ExpertData, rng: np.random.Generator) -> tuple[Pairs, Pairs]:
+        """All of the expert's pairs, and all of the window's: the means need no sampling."""
+        everything = jax.tree.map(lambda leaf: leaf[None], expert.pairs(None, self.weigh))
+        if self.config.data != "window":
+            return self.minibatches(memory, rng), everything
+        window = memory.newest(self.config.window)
+        # always as many rows as the window has room for, so that one program serves; rows still to come weigh nothing
+        learner = memory.pairs(np.resize(window, (1, self.config.window)), self.weigh)
+        learner.weight[:, len(window) :] = 0.0
+        return learner, everything
+
+
+def linear_step(config: LinearConfig, dual: jax.Array, gap: jax.Array) -> jax.Array:
+    """One mirror ascent step on <w, gap>: Euclidean, or in the simplex's logarithms over ± features."""
+    if config.geometry == "simplex":
+        return dual + config.step * jnp.concatenate([gap, -gap])
+    dual = dual + config.step * gap
+    if config.geometry == "l2":
+        dual = dual / jnp.maximum(jnp.linalg.norm(dual), 1.0)
+    return dual
+
+
+def weights(config: LinearConfig, dual: jax.Array) -> jax.Array:
+    """Weights as they are read."""
+    if config.geometry == "simplex":
+        plus, minus = jnp.split(jax.nn.softmax(dual), 2)
+        return plus - minus
+    if config.geometry == "normalised":
+        return dual / jnp.maximum(jnp.linalg.norm(dual), 1e-8)
+    return dual
