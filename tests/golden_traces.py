@@ -49,7 +49,9 @@ POLICIES, COSTS = ("mdpo", "sac", "mdpo-on", "trpo"), ("neural", "linear", "gail
 # Everything that knows more of the package than `import oal` promises. Where modules move, only this changes.
 
 NAMES = (  # how a checkpoint's arrays begin -> how a trace calls them
-    ("policy/networks/", ""),
+    ("policy/state/mdpo/networks/", ""),
+    ("policy/state/mdpo/", ""),
+    ("policy/state/", ""),
     ("policy/", ""),
     ("cost/view/", "cost/"),
     ("cost/", "cost/"),
@@ -72,6 +74,11 @@ def learned_arrays(checkpoint: str | os.PathLike[str]) -> Trace:
     return dict(sorted(found.items()))
 
 
+def has_cost(learner: "oal.OAL") -> bool:
+    """Whether there is a cost player."""
+    return learner.config.cost is not None
+
+
 def actor_arrays(policy: "oal.Policy") -> Trace:
     """Return the weights that a policy acts with."""
     return {
@@ -83,7 +90,7 @@ def actor_arrays(policy: "oal.Policy") -> Trace:
 
 def policy_of(env_id: str, weights: Sequence[tuple[np.ndarray, np.ndarray]], activation: Any) -> "oal.Policy":
     """Make a policy of given weights."""
-    from oal.nets import Layer
+    from oal.deep.nets import Layer
 
     return oal.Policy(spec_of(env_id), tuple(Layer(*layer) for layer in weights), activation=activation, seed=5)
 
@@ -99,52 +106,46 @@ def spec_of(env_id: str) -> Any:
 
 def bc_config(**settings: Any) -> Any:
     """Settings of `oal.BC`."""
-    from oal.bc import BCConfig
+    from oal.deep.bc import BCConfig
 
     return BCConfig(**settings)
 
 
 def expert_arrays(env_id: str, folder: Path) -> Trace:
-    """Train an expert for a moment; return what each block saw, the last evaluation and everything that was learned."""
-    from oal.expert import ExpertConfig, prepare
-    from oal.offpolicy import SACConfig
+    """Train an expert for a moment; return its records and everything that was learned."""
+    from oal.deep.sac import SACConfig
+    from oal.lab import run
+    from oal.lab.expert import expert_config
 
-    config = ExpertConfig(
+    config = expert_config(
         env_id,
-        total_steps=300,
+        300,
         seed=3,
+        sac=SACConfig(hidden=(8, 8), batch_size=16),
         warmup_steps=60,
         block=60,
         evaluate_every=120,
         evaluation_episodes=2,
+        log_every=60,
         checkpoint_every=120,
-        sac=SACConfig(hidden=(8, 8), batch_size=16),
     )
-    trainer = prepare(config, folder / "run")
-    blocks: list[Trace] = []
-
-    def look(progress: Any) -> None:
-        names = ("training_return", "last_return", "best_return")
-        blocks.append({"step": np.array(progress.step), **{name: np.array(getattr(progress, name)) for name in names}})
-
+    going = run.start(config, folder / "run")
+    records: list[Mapping[str, Any]] = []
     try:
-        evaluation = trainer.run(look)
+        going.go(sinks=[records.append])
     finally:
-        trainer.close()
-    state = load_file(folder / "run" / "checkpoint.safetensors")
-    kept = {name: state[name] for name in sorted(state) if name.startswith("state/") and "optimiser" not in name}
+        going.learner.close()
     return {
-        **stacked(blocks),
-        **numbers_of(evaluation.to_json(), "evaluation"),
+        **stacked([numbers_of({k: v for k, v in record.items() if k != "seconds"}, "record") for record in records]),
         **prefixed("policy", load_file(folder / "run" / "policy.safetensors")),
         **prefixed("best", load_file(folder / "run" / "best.safetensors")),
-        **{name: array for name, array in kept.items() if not name.endswith("/key")},
+        **learned_arrays(folder / "run" / "checkpoint.safetensors"),
     }
 
 
 def regret_meter(demos: Any, spec: Any, environments: int) -> Any:
     """Make the meter of the online regret."""
-    from oal.certificate import RegretMeter
+    from oal.deep.certificate import RegretMeter
 
     return RegretMeter(demos, spec=spec, environments=environments)
 
@@ -156,7 +157,7 @@ def sampler(env_id: str, horizon: int) -> Any:
 
 def generator(seed: int, purpose: str, *rest: int) -> np.random.Generator:
     """The package's own stream for a purpose, which the command line's demonstrations come from."""
-    from oal import seeding
+    from oal.base import seeding
 
     return seeding.generator(seed, purpose, *rest)
 
@@ -239,15 +240,15 @@ CLONED = {"bc.epochs": 4, "bc.batch_size": 32, "bc.log_std": -2.5}
 ANCHORED = {"policy.evaluation_updates": 15, "policy.anchor_updates": 20}
 
 
-def small(policy: str, cost: str, env_id: str, preset: str) -> dict[str, Any]:
+def small(policy: str, cost: str | None, env_id: str, preset: str) -> dict[str, Any]:
     """Settings with which both players take several updates in 140 steps, and compiling takes most of the time.
 
     Under the default preset the cost player's settings are the same for all policies, so that they share its programs.
     """
-    settings: dict[str, Any] = dict(SMALL_COST)
-    if cost != "linear":
+    settings: dict[str, Any] = {} if cost is None else dict(SMALL_COST)
+    if cost in ("neural", "gail"):
         settings["cost.hidden"] = [8]
-    if preset == "default":
+    if preset == "default" and cost is not None:
         settings["cost.data"] = "replay" if env_id == CONTINUOUS else "window"
     settings |= SMALL_OFF if policy in ("mdpo", "sac") else SMALL_ON
     if policy == "mdpo":
@@ -260,7 +261,12 @@ def small(policy: str, cost: str, env_id: str, preset: str) -> dict[str, Any]:
 
 
 def learner(
-    policy: str, cost: str, env_id: str, preset: str = "default", changes: Mapping[str, Any] | None = None, **rest: Any
+    policy: str,
+    cost: str | None,
+    env_id: str,
+    preset: str = "default",
+    changes: Mapping[str, Any] | None = None,
+    **rest: Any,
 ) -> Any:
     """Make a small learner."""
     options: dict[str, Any] = {"preset": preset, "seed": 11, **rest}
@@ -277,15 +283,12 @@ def learning(made: Callable[[], Any], env_id: str, steps: int = 140) -> Trace:
 
     def look(now: Any) -> None:
         record = {name: value for name, value in now.record().items() if name != "seconds"}
-        cost = oal.LearnedCost.of(now)
-        blocks.append(
-            {
-                **{name: np.array(np.nan if value is None else value, np.float64) for name, value in record.items()},
-                **actor_arrays(now.policy()),
-                "costs": cost(observations, actions),
-                "absorbing": np.array(cost.absorbing),
-            }
-        )
+        block = {name: np.array(np.nan if value is None else value, np.float64) for name, value in record.items()}
+        block |= actor_arrays(now.policy())
+        if has_cost(now):
+            cost = oal.LearnedCost.of(now)
+            block |= {"costs": cost(observations, actions), "absorbing": np.array(cost.absorbing)}
+        blocks.append(block)
 
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -305,7 +308,7 @@ def check_that_it_learned(learns: Any, blocks: Sequence[Trace]) -> None:
     first, last = blocks[0], blocks[-1]
     if np.array_equal(first["actor/0/weight"], last["actor/0/weight"]):
         raise AssertionError("the policy never moved")
-    if not learns.config.debug_true_cost and (learns.cost_updates < 3 or np.array_equal(first["costs"], last["costs"])):
+    if has_cost(learns) and (learns.cost_updates < 3 or np.array_equal(first["costs"], last["costs"])):
         raise AssertionError("the cost never moved")
 
 
@@ -318,7 +321,7 @@ def products(observation: Any, action: Any) -> Any:
 
 def learning_traces() -> Iterator[tuple[str, Callable[[], Trace]]]:
     def add(
-        name: str, policy: str, cost: str, env_id: str = CONTINUOUS, steps: int = 140, **options: Any
+        name: str, policy: str, cost: str | None, env_id: str = CONTINUOUS, steps: int = 140, **options: Any
     ) -> tuple[str, Callable[[], Trace]]:
         return f"learn-{name}", partial(learning, partial(learner, policy, cost, env_id, **options), env_id, steps)
 
@@ -341,10 +344,11 @@ def learning_traces() -> Iterator[tuple[str, Callable[[], Trace]]]:
     yield add("trpo-gail-states", "trpo", "gail", changes={**states, "cost.reading": "softplus"})
     yield add("mdpo-neural-scratch", "mdpo", "neural", changes={"bc.epochs": 0, "policy.evaluation_updates": 0})
     yield add("mdpo-linear-held", "mdpo", "linear", changes={"policy.release_above": 0.999})
-    cloning = {"policy.cloning_weight": 0.5, "replay.expert_fraction": 0.5, "policy.frozen_critic": True}
-    yield add("mdpo-linear-cloning", "mdpo", "linear", changes=cloning)
-    yield add("mdpo-true-cost", "mdpo", "linear", debug_true_cost=True, changes={"policy.evaluation_updates": 0})
-    yield add("trpo-true-cost", "trpo", "linear", debug_true_cost=True)
+    frozen = {"replay.expert_fraction": 0.5, "policy.frozen_critic": True}
+    yield add("mdpo-linear-frozen", "mdpo", "linear", changes=frozen)
+    alone = {"policy.evaluation_updates": 0, "replay.expert_fraction": 0.0}
+    yield add("mdpo-true-cost", "mdpo", None, changes=alone)
+    yield add("trpo-true-cost", "trpo", None)
     yield add("trpo-linear-environments", "trpo", "linear", environments=2)
     yield add("mdpo-linear-environments", "mdpo", "linear", DISCRETE, environments=2)
 

@@ -165,14 +165,15 @@ def mdpo_update(
 
     def actor_loss(actor: MLP) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
         terms = policy_terms(actor, batch.observation, noise[0], kind=kind)
+        penalty = None if around.penalty is None else around.penalty(terms)
         divergence = terms.divergence_from(old_actor)
         chosen = (kind, batch.observation, terms.action)
         worst = followed = nets.worst_value(networks.critics, *chosen, layer_norm=layer_norm)
         if old_critic is not None:
             followed = nets.critic_value(old_critic, *chosen, layer_norm=layer_norm)
         loss = jnp.mean(around.kl_weight * divergence - around.entropy_weight * terms.entropy + followed)
-        if around.penalty is not None:
-            loss += around.penalty(terms)
+        if penalty is not None:
+            loss += penalty
         return loss, (worst, terms.entropy, divergence)
 
     (actor_value, (worst, entropy, divergence)), actor_gradient = jax.value_and_grad(actor_loss, has_aux=True)(

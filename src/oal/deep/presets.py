@@ -90,8 +90,9 @@ def preset(
         base = replace(base, cost=None if cost is None else cost.name, cost_config=None)
     settings = settings or {}
     cloning = [setting for setting in settings if setting.startswith("bc.")]
-    if cost is None and not cloning:
-        base = replace(base, bc_config=None)  # a policy player alone, and nothing of the expert in it
+    if cost is None and not cloning:  # a policy player alone, and nothing of the expert in it
+        alone = None if base.replay_config is None else replace(base.replay_config, expert_fraction=0.0)
+        base = replace(base, bc_config=None, replay_config=alone)
     if (base.bc_config is None and not cloning) or settings.get("bc.epochs") == 0:
         base = _from_scratch(base)
     return with_settings(base, settings)
@@ -161,8 +162,8 @@ def with_settings(config: LearnerConfig, settings: Mapping[str, Any]) -> Learner
             )
         if group in ("policy", "cost") and current is None:
             raise InputError(
-                f"the setting {group}.{next(iter(values))} is for oal's own players: '{getattr(config, group)}' has its "
-                "settings from whoever made it"
+                f"the setting {group}.{next(iter(values))} is for oal's own players: '{getattr(config, group)}' has "
+                "its settings already"
             )
         if group == "bc":
             if values.get("epochs") == 0:
