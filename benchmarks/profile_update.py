@@ -80,12 +80,12 @@ def measured(init: Any, block: Any, view: Any, *, updates: int, repeats: int) ->
     import jax
 
     rows, state = drawn_rows(updates), init(0)
-    known = operations(block.lower(state, rows, view).compile().as_text())
-    state, _ = jax.block_until_ready(block(state, rows, view))
+    known = operations(block.lower(*state, rows, view).compile().as_text())
+    *state, _ = jax.block_until_ready(block(*state, rows, view))
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             for _ in range(repeats):
-                state, _ = jax.block_until_ready(block(state, rows, view))
+                *state, _ = jax.block_until_ready(block(*state, rows, view))
         (trace,) = Path(folder).glob("**/*.xplane.pb")
         data = jax.profiler.ProfileData.from_file(str(trace))
         durations: dict[str, list[float]] = collections.defaultdict(list)

@@ -9,7 +9,6 @@ given.
 import argparse
 import json
 import sys
-import tempfile
 import time
 
 from common import limit_threads, memory_megabytes
@@ -23,29 +22,21 @@ def oal_rate(env_id: str, steps: int, skip: int, threads: int) -> float:
 
     runtime.set_threads(threads)
     runtime.keep_compiled_programs()
-    from oal.deep.expert import ExpertConfig, Progress, prepare
+    from oal import OAL
+    from oal.deep.offpolicy import ReplayConfig
+    from oal.deep.sac import SAC, SACConfig
 
     marks: list[tuple[int, float]] = []
 
-    def mark(progress: Progress) -> None:
-        if progress.step >= skip:
-            marks.append((progress.step, time.perf_counter()))
+    def mark(learner: OAL) -> None:
+        if learner.step >= skip:
+            marks.append((learner.step, time.perf_counter()))
 
-    config = ExpertConfig(
-        env_id,
-        total_steps=steps,
-        warmup_steps=LEARNING_STARTS,
-        replay_capacity=REPLAY_CAPACITY,
-        evaluate_every=10 * steps,
-        evaluation_episodes=1,
-        checkpoint_every=10 * steps,
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = prepare(config, f"{folder}/run")
-        trainer.run(mark)
-        trainer.close()
-    # the final call of `mark` comes after the run's closing evaluation, so the last full block before it is used
-    (first, start), (last, end) = marks[0], marks[-2]
+    replay = ReplayConfig(capacity=REPLAY_CAPACITY, warmup_steps=LEARNING_STARTS)
+    learner = OAL(env_id, None, SAC(SACConfig(), replay), cost=None)
+    learner.learn(steps, callback=mark)
+    learner.close()
+    (first, start), (last, end) = marks[0], marks[-1]
     return (last - first) / (end - start)
 
 

@@ -56,55 +56,61 @@ def seeds_together(
 
     states = [init(seed) for seed in range(SEEDS)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
-    together = jax.vmap(inspect.unwrap(compiled), in_axes=(0, None, None))
-    vectorised = jax.jit(together, donate_argnums=0, compiler_options=runtime.compiler_options())
-    stacked, _ = jax.block_until_ready(vectorised(stacked, rows, view))
+    together = jax.vmap(inspect.unwrap(compiled), in_axes=(0, 0, None, None))
+    vectorised = jax.jit(together, donate_argnums=(0, 1), compiler_options=runtime.compiler_options())
+    *stacked, _ = jax.block_until_ready(vectorised(*stacked, rows, view))
     seconds: dict[str, list[float]] = {"one after the other": [], "vectorised": []}
     for _ in range(repeats):
         start = time.perf_counter()
-        states = [jax.block_until_ready(compiled(state, rows, view))[0] for state in states]
+        states = [jax.block_until_ready(compiled(*state, rows, view))[:2] for state in states]
         seconds["one after the other"].append(time.perf_counter() - start)
         start = time.perf_counter()
-        stacked, _ = jax.block_until_ready(vectorised(stacked, rows, view))
+        *stacked, _ = jax.block_until_ready(vectorised(*stacked, rows, view))
         seconds["vectorised"].append(time.perf_counter() - start)
     return seconds
 
 
 def players() -> dict[str, tuple[Any, ...]]:
-    """Return how each player starts from a seed, its compiled block, its costs, and the work of an update."""
+    """Return each player's (state, key) from a seed, its compiled block, its costs, and the work of an update."""
     import flops
     import numpy as np
 
-    from oal.deep.costs import CostPlayer, NetworkConfig, Pairs
-    from oal.deep.offpolicy import MDPOConfig, SACConfig, Shapes, compile_mdpo, compile_sac, init_mdpo, init_sac
+    from oal.deep.anchored import AnchoredConfig, AnchoredMDPO
+    from oal.deep.costs import cost_player
+    from oal.deep.costs.network import NetworkConfig
+    from oal.deep.offpolicy import OffPolicy, compile_block
+    from oal.deep.players import ChargeBatch, Shapes, recorded_cost
     from oal.deep.presets import preset
+    from oal.deep.replay import Pairs
+    from oal.deep.sac import SAC, SACConfig
 
     shapes = Shapes("continuous", *SIZES)
     rng = np.random.default_rng(0)
     observation, action = (rng.normal(size=(1000, size)).astype(np.float32) for size in SIZES)
     pairs = Pairs(observation, action, np.ones(1000, np.float32))
 
+    def started_and_compiled(player: OffPolicy, charge: ChargeBatch) -> tuple[Any, ...]:
+        block = compile_block(type(player).update, shapes, player.config, draws=player.draws, charge=charge)
+        return lambda seed: player.init(seed, shapes), block
+
     def mdpo(name: str) -> tuple[Any, ...]:
         settings = {"policy.hidden": (256, 256), "policy.batch_size": BATCH_SIZE}
         learner = preset("mdpo", "neural", name, settings=settings)
-        config, cost, replay = learner.policy_config, learner.cost_config, learner.replay_config
-        assert isinstance(config, MDPOConfig)
+        config, cost = learner.policy_config, learner.cost_config
+        assert isinstance(config, AnchoredConfig)
         assert isinstance(cost, NetworkConfig)
-        assert replay is not None
-        player = CostPlayer(cost, *SIZES)
-        expert_rows = round(replay.expert_fraction * config.batch_size)
+        charge = cost_player(cost).sized(*SIZES, config.gamma)
         anchored = config.anchor_weight > 0.0
         return (
-            lambda seed: init_mdpo(seed, shapes, config),
-            compile_mdpo(shapes, config, relabel=player, expert_rows=expert_rows),
-            player.init(0, pairs).view,
+            *started_and_compiled(AnchoredMDPO(config), charge),
+            charge.init(0, pairs).view,
             flops.mdpo(*SIZES, config.hidden, config.batch_size, cost.hidden, anchored=anchored),
         )
 
     sac = SACConfig(batch_size=BATCH_SIZE)
     work_of_sac = flops.sac(*SIZES, sac.hidden, sac.batch_size)
     return {
-        "SAC": (lambda seed: init_sac(seed, shapes, sac), compile_sac(shapes, sac), None, work_of_sac),
+        "SAC": (*started_and_compiled(SAC(sac), recorded_cost), None, work_of_sac),
         "MDPO": mdpo("default"),
         "MDPO with the paper's settings": mdpo("paper"),
     }
@@ -133,7 +139,7 @@ def main() -> None:
     games = players()
     rows = drawn_rows(options.updates)
     states = {
-        name: jax.block_until_ready(block(init(0), rows, view))[0] for name, (init, block, view, _) in games.items()
+        name: jax.block_until_ready(block(*init(0), rows, view))[:2] for name, (init, block, view, _) in games.items()
     }
     measured: dict[str, dict[str, list[float]]] = {
         name: {"milliseconds": [], "ceiling": [], "share": []} for name in games
@@ -143,7 +149,7 @@ def main() -> None:
             ceiling, trials = matmul_ceiling(), []
             for _ in range(TRIALS):
                 start = time.perf_counter()
-                states[name], _ = jax.block_until_ready(block(states[name], rows, view))
+                *states[name], _ = jax.block_until_ready(block(*states[name], rows, view))
                 trials.append((time.perf_counter() - start) / options.updates)
             seconds = min(trials)
             measured[name]["milliseconds"].append(1e3 * seconds)

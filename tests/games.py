@@ -112,3 +112,13 @@ def leaves_equal(first: Any, second: Any) -> bool:
     """Whether two pytrees hold the same bits."""
     pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
     return all(np.array_equal(a, b) for a, b in pairs)
+
+
+class Instead:
+    """An object with some of its methods replaced."""
+
+    def __init__(self, inner: Any, **methods: Any) -> None:
+        self.__dict__.update(methods, inner=inner)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)

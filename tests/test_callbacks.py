@@ -19,7 +19,7 @@ class Learner:
     def __init__(self, returns: list[float]) -> None:
         self.step = self.block_begun = 0
         self.goal = 100
-        self.notes: dict[str, Any] = {}
+        self.scored: Any = None
         self.returns, self.saved, self.policies = list(returns), [], []
 
     def play(self, steps: int) -> None:
@@ -30,8 +30,7 @@ class Learner:
         return Evaluation(np.full(episodes, value), np.full(episodes, 7), None)
 
     def record(self) -> dict[str, Any]:
-        notes, self.notes = self.notes, {}
-        return {"step": self.step, "seconds": 0.5, "text": "no number", "nothing": None, **notes}
+        return {"step": self.step, "seconds": 0.5, "text": "no number", "nothing": None}
 
     def save(self, path: Path) -> None:
         self.saved.append((self.step, path))
@@ -62,7 +61,9 @@ def test_evaluation_keeps_the_best_and_the_later_of_equals(tmp_path: Path) -> No
         assert evaluate(learner) is None
     assert [step for step, _ in learner.policies] == [25, 50, 100]
     assert evaluate.best_return == 3.0
-    assert learner.notes == {"evaluation_return": 3.0, "evaluation_returns": [3.0, 3.0], "evaluation_length": 7.0}
+    assert learner.scored.step == 100
+    notes = {"evaluation_return": 3.0, "evaluation_returns": [3.0, 3.0], "evaluation_length": 7.0}
+    assert callbacks.evaluation_notes(learner.scored.evaluation) == notes
 
 
 def test_early_stop_follows_the_evaluation() -> None:
@@ -95,6 +96,21 @@ def test_an_evaluation_between_two_records_is_recorded() -> None:
         evaluate(learner) if learner.step == 20 else None
         record(learner)
     assert [(entry["step"], entry.get("evaluation_return")) for entry in seen] == [(20, 1.0), (40, None)]
+
+
+def test_the_order_of_callbacks_does_not_matter() -> None:
+    """Two logs both get the evaluation, and an early stop before the evaluation stops one block later."""
+    learner: Any = Learner([1.0, 3.0])
+    first, second = [], []
+    evaluate, stop = callbacks.Evaluate(20, episodes=1), callbacks.StopAtReturn(2.5)
+    order = [callbacks.Record(100, first.append), stop, evaluate, callbacks.Record(100, second.append)]
+    stopped = []
+    for _ in range(5):
+        learner.play(10)
+        stopped.append(False in [callback(learner) for callback in order])
+    assert [(entry["step"], entry.get("evaluation_return")) for entry in second] == [(20, 1.0), (40, 3.0)]
+    assert [(entry["step"], entry.get("evaluation_return")) for entry in first] == [(30, 1.0), (50, 3.0)]
+    assert stopped == [False, False, False, False, True]
 
 
 def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:

@@ -10,25 +10,19 @@ import pytest
 
 from oal import equations
 from oal.deep import nets
-from oal.deep.costs import (
-    CostConfig,
-    CostPlayer,
-    CostState,
-    CostView,
-    GAILConfig,
-    LinearConfig,
-    Moments,
-    NeuralConfig,
-    Pairs,
-    bernoulli_entropy,
-    linear_step,
-    lipschitz_penalty,
-    merge,
-)
+from oal.deep.costs import CostBase, CostState, CostView, GAILConfig, LinearConfig, NeuralConfig, cost_player
+from oal.deep.costs.base import CostConfig, Moments, merge
+from oal.deep.costs.linear import linear_step
+from oal.deep.costs.network import bernoulli_entropy, lipschitz_penalty
 from oal.deep.nets import Layer
-from oal.deep.replay import Batch
+from oal.deep.replay import Batch, Pairs
 from oal.errors import InputError
 from oal.tabular.costsets import CostSet
+
+
+def sized(config: Any, observation_size: int, action_size: int, *, function: Any = None) -> CostBase:
+    return cost_player(config, function=function).sized(observation_size, action_size, 0.99)
+
 
 O, A = 3, 2
 # compiling takes most of the time here: few configurations, and minibatches of one shape wherever it does not matter
@@ -56,9 +50,9 @@ def random_pairs(
     return Pairs(*(np.asarray(part, np.float32) for part in (observation, action, weight)))
 
 
-def played(config: Any, rng: np.random.Generator, rounds: int = 3, **options: Any) -> tuple[CostPlayer, CostState]:
+def played(config: Any, rng: np.random.Generator, rounds: int = 3, **options: Any) -> tuple[CostBase, CostState]:
     """A player after some updates on data of two different distributions."""
-    player = CostPlayer(config, O, A, **options)
+    player = sized(config, O, A, **options)
     expert = random_pairs(rng, 2, 16, weighted=True)
     state = player.init(0, flat(expert))
     for _ in range(rounds):
@@ -66,7 +60,7 @@ def played(config: Any, rng: np.random.Generator, rounds: int = 3, **options: An
     return player, state
 
 
-def drawn_view(player: CostPlayer, rng: np.random.Generator) -> CostView:
+def drawn_view(player: CostBase, rng: np.random.Generator) -> CostView:
     """A view with parameters and a standardisation that nothing was learned from."""
     view = player.init(0, random_pairs(rng, 40, shift=0.3)).view
     if isinstance(player.config, LinearConfig):
@@ -130,11 +124,11 @@ def test_penalty_of_a_linear_cost_is_its_norm_minus_one_squared(rng: np.random.G
 def test_penalty_of_a_network_agrees_with_finite_differences_in_observation_and_action(
     rng: np.random.Generator,
 ) -> None:
-    player = CostPlayer(NEURAL, O, A)
+    player = sized(NEURAL, O, A)
     params = drawn_view(player, rng).params
     points = rng.normal(size=(5, O + A))
     norms = [np.linalg.norm(finite_differences(lambda z: network(params, z, "tanh"), point)) for point in points]
-    penalty_of = jax.jit(lambda x: lipschitz_penalty(lambda z: player._network(params, z), x))
+    penalty_of = jax.jit(lambda x: lipschitz_penalty(lambda z: player.network(params, z), x))
     penalty = penalty_of(jnp.array(points, jnp.float32))
     assert float(penalty) == pytest.approx(np.mean([(norm - 1.0) ** 2 for norm in norms]), rel=1e-4)
 
@@ -142,7 +136,7 @@ def test_penalty_of_a_network_agrees_with_finite_differences_in_observation_and_
 def test_the_loss_penalises_the_gradient_in_observation_and_action(rng: np.random.Generator) -> None:
     """A network kept in its linear range is the linear cost <w, x>."""
     config = replace(NEURAL, hidden=(O + A,), activation="relu", lipschitz=10.0, output_entropy=0.0)
-    player = CostPlayer(config, O, A)
+    player = sized(config, O, A)
     learner, expert = random_pairs(rng, 16), random_pairs(rng, 16)
     view = player.init(0, expert).view
     w = rng.normal(size=O + A).astype(np.float32)
@@ -161,7 +155,7 @@ def test_the_loss_penalises_the_gradient_in_observation_and_action(rng: np.rando
 def test_every_part_of_the_loss_agrees_with_a_loop(gail: bool, activation: str, rng: np.random.Generator) -> None:
     common: dict[str, Any] = {"activation": activation, "lipschitz": 10.0, "output_entropy": 0.3}
     config = replace(GAIL, **common) if gail else replace(NEURAL, bregman=100.0, **common)
-    player = CostPlayer(config, O, A)
+    player = sized(config, O, A)
     view, before, key = drawn_view(player, rng), drawn_view(player, rng).params, jax.random.key(5)
     learner, expert = random_pairs(rng, 16, shift=0.5, weighted=True), random_pairs(rng, 16, weighted=True)
 
@@ -199,7 +193,7 @@ def test_every_part_of_the_loss_agrees_with_a_loop(gail: bool, activation: str, 
 
 def test_parts_without_weight_are_left_out(rng: np.random.Generator) -> None:
     config = replace(NEURAL, lipschitz=0.0, output_entropy=0.0)
-    player = CostPlayer(config, O, A)
+    player = sized(config, O, A)
     view = drawn_view(player, rng)
     learner, expert = random_pairs(rng, 16), random_pairs(rng, 16)
     loss, parts = player.loss(view.params, view.params, view, learner, expert, jax.random.key(0))
@@ -226,7 +220,7 @@ def test_the_optimal_discriminator_is_the_log_density_ratio_on_a_finite_set() ->
     observation, action = (np.eye(2, dtype=np.float32)[index] for index in ([0, 0, 1, 1], [0, 1, 0, 1]))
     p, q = np.float32([0.1, 0.2, 0.3, 0.4]), np.float32([0.4, 0.3, 0.25, 0.05])
     config = GAILConfig(hidden=(16,), learning_rate=3e-3, output_entropy=0.0, normalise="expert")
-    player = CostPlayer(config, 2, 2)
+    player = sized(config, 2, 2)
     steps = 200
     learner, expert = (
         Pairs(*(np.broadcast_to(part, (steps, *part.shape)) for part in (observation, action, weight)))
@@ -244,7 +238,7 @@ def test_the_optimal_discriminator_is_the_log_density_ratio_on_a_finite_set() ->
 def test_gradient_norms_come_near_one_on_separable_data(rng: np.random.Generator) -> None:
     """Along the line between two points at distance D the best slope is 1 + D / (2 λ)."""
     config = replace(NEURAL, hidden=(32,), lipschitz=20.0, output_entropy=0.0, learning_rate=3e-3)
-    player = CostPlayer(config, O, A)
+    player = sized(config, O, A)
     expert = random_pairs(rng, 100, 32)
     learner = random_pairs(rng, 100, 32)
     for pairs, place in ((expert, -1.0), (learner, 1.0)):
@@ -261,7 +255,7 @@ def test_gradient_norms_come_near_one_on_separable_data(rng: np.random.Generator
 
     def norms(params: Any) -> np.ndarray:
         points = share * x + (1.0 - share) * y
-        return np.linalg.norm(jax.grad(lambda z: player._network(params, z).sum())(points), axis=1)
+        return np.linalg.norm(jax.grad(lambda z: player.network(params, z).sum())(points), axis=1)
 
     assert norms(first.view.params).mean() < 0.1
     after = norms(view.params)
@@ -275,7 +269,7 @@ def test_gradient_norms_come_near_one_on_separable_data(rng: np.random.Generator
 def test_the_cost_rises_where_the_learner_is_and_falls_where_the_expert_is(
     config: Any, rng: np.random.Generator
 ) -> None:
-    player = CostPlayer(config, O, A)
+    player = sized(config, O, A)
     expert, learner = random_pairs(rng, 2, 16), random_pairs(rng, 2, 16, shift=1.5)
     state = player.init(0, flat(expert))
     for _ in range(30):
@@ -294,7 +288,7 @@ EXPERTS_UNITS = (replace(LINEAR, normalise="expert"), replace(NEURAL, normalise=
 
 def test_a_network_takes_one_adam_step_per_minibatch(rng: np.random.Generator) -> None:
     """The update against Adam written out, with the same mixtures."""
-    player = CostPlayer(EXPERTS_UNITS[1], O, A)
+    player = sized(EXPERTS_UNITS[1], O, A)
     expert, learner = random_pairs(rng, 4, 16), random_pairs(rng, 4, 16, shift=0.5)
     state = player.init(0, flat(expert))
     after, _ = player.update(state, learner, expert, ZERO_MASSES)
@@ -350,7 +344,7 @@ def test_a_linear_cost_with_one_hot_features_takes_the_tabular_steps_in_the_ball
     H, S, A = shape
     tabular, t = CostSet("l2", shape), 2.0
     config = LinearConfig(geometry="l2", features="function", step=t)
-    player = CostPlayer(config, S, A, function=first_observation)
+    player = sized(config, S, A, function=first_observation)
     state = player.init(0, Pairs(*(part[0] for part in one_hot_pairs(expert))))
     w = tabular.start()
     outside = 0
@@ -373,7 +367,7 @@ def test_the_simplex_is_multiplicative_weights_over_features_and_their_negatives
     H, S, A = shape
     tabular, t = CostSet("simplex", shape, np.concatenate([np.eye(S), -np.eye(S)], axis=1)), 3.0
     config = LinearConfig(geometry="simplex", features="function", step=t)
-    player = CostPlayer(config, S, A, function=first_observation)
+    player = sized(config, S, A, function=first_observation)
     state = player.init(0, Pairs(*(part[0] for part in one_hot_pairs(expert))))
     np.testing.assert_array_equal(state.view.params, np.zeros(S))
     experts = np.full(2 * S, 1.0 / (2 * S))
@@ -392,7 +386,7 @@ def test_normalised_steps_add_up_freely_and_are_read_at_unit_length(rng: np.rand
     shape, expert, played_by = occupancies(rng, 25)
     H, S, A = shape
     config = LinearConfig(geometry="normalised", features="function", step=0.05)
-    player = CostPlayer(config, S, A, function=first_observation)
+    player = sized(config, S, A, function=first_observation)
     state = player.init(0, Pairs(*(part[0] for part in one_hot_pairs(expert))))
     np.testing.assert_array_equal(state.view.params, np.zeros(S))
     w = np.zeros(S)
@@ -432,13 +426,13 @@ def test_discounted_weights_give_discounted_feature_expectations(rng: np.random.
         sums.append(total / mass)
         weight = np.concatenate([gamma ** np.arange(length) for length in lengths]).astype(np.float32)
         both.append(Pairs(np.concatenate(steps)[None], np.zeros((1, sum(lengths), A), np.float32), weight[None]))
-    player = CostPlayer(LinearConfig(geometry="l2", features="function", step=0.5), O, A, function=first_observation)
+    player = sized(LinearConfig(geometry="l2", features="function", step=0.5), O, A, function=first_observation)
     state, _ = player.update(player.init(0, flat(both[1])), *both, ZERO_MASSES)
     np.testing.assert_allclose(state.view.params, 0.5 * (sums[0] - sums[1]), atol=1e-6)
 
 
 def test_a_weight_counts_like_repetition(rng: np.random.Generator) -> None:
-    player = CostPlayer(replace(LINEAR, normalise="expert", standardise=True), O, A)
+    player = sized(replace(LINEAR, normalise="expert", standardise=True), O, A)
     expert = random_pairs(rng, 1, 8)
     weighted = random_pairs(rng, 1, 8)
     weighted.weight[0, :3] = 3.0
@@ -463,7 +457,7 @@ def test_inputs_are_observation_and_action_standardised(rng: np.random.Generator
 
 def test_fourier_features_approximate_the_gaussian_kernel(rng: np.random.Generator) -> None:
     config = LinearConfig(features="fourier", fourier_features=20_000, fourier_scale=0.7)
-    player = CostPlayer(config, O, A)
+    player = sized(config, O, A)
     expert = random_pairs(rng, 200)
     view = player.init(3, expert).view
     pairs = random_pairs(rng, 12)
@@ -491,7 +485,7 @@ def test_fourier_features_tell_apart_what_raw_inputs_cannot(rng: np.random.Gener
         pairs.action[...] = 0.0
     gap = {}
     for features in ("inputs", "fourier"):
-        player = CostPlayer(LinearConfig(features=features), O, A)
+        player = sized(LinearConfig(features=features), O, A)
         _, metrics = player.update(player.init(0, flat(expert)), learner, expert, ZERO_MASSES)
         gap[features] = float(metrics["feature_gap"])
     assert gap["inputs"] < 1e-5
@@ -503,7 +497,7 @@ def test_a_users_function_gives_the_features(rng: np.random.Generator) -> None:
         return jnp.stack([observation[..., 0], jnp.sum(action**2, axis=-1)], axis=-1)
 
     config = LinearConfig(features="function", geometry="l2", step=0.1)
-    player = CostPlayer(config, O, A, function=speed_and_effort)
+    player = sized(config, O, A, function=speed_and_effort)
     learner, expert = random_pairs(rng, 1, 40, shift=1.0), random_pairs(rng, 1, 40)
     state = player.init(0, flat(expert))
     assert state.view.params.shape == (2,)
@@ -516,14 +510,14 @@ def test_a_users_function_gives_the_features(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("function", [lambda o, a: o[..., 0], lambda o, a: jnp.float32(1.0), lambda o, a: (o, a)])
 def test_a_function_that_gives_no_features_is_refused(function: Any, rng: np.random.Generator) -> None:
-    player = CostPlayer(LinearConfig(features="function"), O, A, function=function)
+    player = sized(LinearConfig(features="function"), O, A, function=function)
     with pytest.raises(InputError, match="feature function"):
         player.init(0, random_pairs(rng, 5))
 
 
 @EACH
 def test_a_cost_of_states_ignores_the_action(config: Any, rng: np.random.Generator) -> None:
-    player = CostPlayer(replace(config, inputs="states"), O, A)
+    player = sized(replace(config, inputs="states"), O, A)
     view = drawn_view(player, rng)
     assert player.input_size == O
     assert view.mean.shape == (O,)
@@ -531,7 +525,7 @@ def test_a_cost_of_states_ignores_the_action(config: Any, rng: np.random.Generat
     costs = player.cost(view, pairs.observation, pairs.action)
     np.testing.assert_array_equal(costs, player.cost(view, pairs.observation, -pairs.action))
     assert np.ptp(costs) > 0.0
-    player = CostPlayer(config, O, A)
+    player = sized(config, O, A)
     view = drawn_view(player, rng)
     assert player.input_size == O + A
     costs = player.cost(view, pairs.observation, pairs.action)
@@ -554,7 +548,7 @@ def test_merged_moments_are_those_of_the_concatenation(rng: np.random.Generator)
 
 @EACH
 def test_running_normalisation_is_over_all_pairs_seen_so_far(config: Any, rng: np.random.Generator) -> None:
-    player = CostPlayer(config, O, A)
+    player = sized(config, O, A)
     expert = random_pairs(rng, 2, 16)
     state = player.init(0, flat(expert))
     seen = [joined(flat(expert))]
@@ -569,7 +563,7 @@ def test_running_normalisation_is_over_all_pairs_seen_so_far(config: Any, rng: n
 
 @pytest.mark.parametrize("config", EXPERTS_UNITS, ids=["linear", "neural"])
 def test_the_experts_normalisation_stays(config: Any, rng: np.random.Generator) -> None:
-    player = CostPlayer(config, O, A)
+    player = sized(config, O, A)
     expert = random_pairs(rng, 4, 16)
     state = player.init(0, flat(expert))
     for _ in range(2):
@@ -581,7 +575,7 @@ def test_the_experts_normalisation_stays(config: Any, rng: np.random.Generator) 
 def test_an_input_that_never_varies_is_not_blown_up(rng: np.random.Generator) -> None:
     expert = random_pairs(rng, 30)
     expert.observation[:, 1] = 4.0
-    player = CostPlayer(LINEAR, O, A)
+    player = sized(LINEAR, O, A)
     view = player.init(0, expert).view
     x = player.standardised(view, expert.observation + np.float32([0.0, 0.01, 0.0]), expert.action)
     assert np.isfinite(x).all()
@@ -591,7 +585,7 @@ def test_an_input_that_never_varies_is_not_blown_up(rng: np.random.Generator) ->
 @EACH
 def test_standardised_costs_are_symmetric_with_unit_spread(config: Any, rng: np.random.Generator) -> None:
     """The learner's and the expert's mean lie on both sides of 0, both together have spread 1, no mean exceeds 1."""
-    player = CostPlayer(replace(config, **PAID), O, A)
+    player = sized(replace(config, **PAID), O, A)
     expert = random_pairs(rng, 2, 16, weighted=True)
     state = player.init(0, flat(expert))
     for shift in (0.1, 1.0, 30.0):
@@ -616,7 +610,7 @@ def test_standardising_changes_no_order_of_costs(config: Any, rng: np.random.Gen
     expert, learner, other = random_pairs(rng, 2, 16), random_pairs(rng, 2, 16, shift=0.7), random_pairs(rng, 50)
     costs = []
     for standardise in (False, True):
-        player = CostPlayer(replace(config, **PAID) if standardise else config, O, A)
+        player = sized(replace(config, **PAID) if standardise else config, O, A)
         state, _ = player.update(player.init(0, flat(expert)), learner, expert, ZERO_MASSES)
         costs.append(np.asarray(player.cost(state.view, *other[:2])))
         assert standardise != (float(state.view.centre) == 0.0 and float(state.view.scale) == 1.0)
@@ -629,7 +623,7 @@ def test_standardising_changes_no_order_of_costs(config: Any, rng: np.random.Gen
 def test_costs_are_cut_to_the_clip(config: Any, rng: np.random.Generator) -> None:
     free = replace(config, **PAID)
     player, state = played(free, rng)
-    cut = CostPlayer(replace(free, clip=0.5), O, A)
+    cut = sized(replace(free, clip=0.5), O, A)
     pairs = random_pairs(rng, 200, shift=0.5)
     costs = np.asarray(player.cost(state.view, *pairs[:2]))
     assert np.abs(costs).max() > 0.5 > np.abs(costs).min()
@@ -638,8 +632,8 @@ def test_costs_are_cut_to_the_clip(config: Any, rng: np.random.Generator) -> Non
 
 def test_an_amplitude_of_the_gap_pays_less_the_closer_both_are(rng: np.random.Generator) -> None:
     """What is paid is multiplied by the learner's standardised mean cost, which is never above 1."""
-    player = CostPlayer(replace(LINEAR, **PAID | {"amplitude": "gap"}), O, A)
-    unit = CostPlayer(replace(LINEAR, **PAID), O, A)
+    player = sized(replace(LINEAR, **PAID | {"amplitude": "gap"}), O, A)
+    unit = sized(replace(LINEAR, **PAID), O, A)
     expert = random_pairs(rng, 2, 16)
     state = player.init(0, flat(expert))
     gains = []
@@ -660,7 +654,7 @@ def test_an_amplitude_of_the_gap_pays_less_the_closer_both_are(rng: np.random.Ge
 
 
 def test_gail_readings(rng: np.random.Generator) -> None:
-    player, softplus = (CostPlayer(replace(GAIL, reading=reading), O, A) for reading in ("logit", "softplus"))
+    player, softplus = (sized(replace(GAIL, reading=reading), O, A) for reading in ("logit", "softplus"))
     view = drawn_view(player, rng)
     pairs = random_pairs(rng, 50, shift=0.5)
     logit = np.asarray(player.output(view, *pairs[:2]), np.float64)
@@ -675,7 +669,7 @@ def test_gail_readings(rng: np.random.Generator) -> None:
 
 @EACH
 def test_the_absorbing_cost_moves_with_the_masses_inside_its_bounds(config: Any, rng: np.random.Generator) -> None:
-    player = CostPlayer(replace(config, **PAID), O, A)
+    player = sized(replace(config, **PAID), O, A)
     expert = random_pairs(rng, 2, 16)
     state = player.init(0, flat(expert))
     expected = 0.0
@@ -689,7 +683,7 @@ def test_the_absorbing_cost_moves_with_the_masses_inside_its_bounds(config: Any,
 
 @EACH
 def test_without_a_coordinate_the_absorbing_state_costs_nothing(config: Any, rng: np.random.Generator) -> None:
-    player = CostPlayer(replace(config, absorbing="none"), O, A)
+    player = sized(replace(config, absorbing="none"), O, A)
     expert = random_pairs(rng, 2, 16)
     state, _ = player.update(player.init(0, flat(expert)), random_pairs(rng, 2, 16), expert, (1.0, 0.0))
     assert float(state.view.absorbing) == 0.0
@@ -717,7 +711,7 @@ def test_the_same_seed_gives_the_same_player_bit_for_bit(config: Any) -> None:
     states = []
     for seed in (0, 0, 1):
         rng = np.random.default_rng(7)
-        player = CostPlayer(config, O, A)
+        player = sized(config, O, A)
         expert = random_pairs(rng, 2, 16)
         state = player.init(seed, flat(expert))
         for _ in range(3):
@@ -736,7 +730,7 @@ def test_the_key_moves_with_every_update(rng: np.random.Generator) -> None:
 
 
 def test_a_fresh_network_costs_next_to_nothing(rng: np.random.Generator) -> None:
-    player = CostPlayer(NeuralConfig(), O, A)
+    player = sized(NeuralConfig(), O, A)
     view = player.init(0, random_pairs(rng, 50)).view
     assert np.abs(np.asarray(player.cost(view, *random_pairs(rng, 50)[:2]))).max() < 0.01
 
@@ -746,20 +740,20 @@ def test_equal_players_share_one_compiled_update(
     config: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     traces = []
-    read = CostPlayer._read
+    read = CostBase.read
 
-    def counting(self: CostPlayer, output: Any) -> Any:
+    def counting(self: CostBase, output: Any) -> Any:
         if isinstance(output, jax.core.Tracer):
             traces.append(self)
         return read(self, output)
 
-    monkeypatch.setattr(CostPlayer, "_read", counting)
+    monkeypatch.setattr(CostBase, "read", counting)
     # a setting no other test has: nobody has compiled it yet
     config = replace(config, absorbing_bound=1.2345)
     expert = random_pairs(rng, 2, 16)
     counts = []
     for _ in range(2):
-        player = CostPlayer(config, O, A)
+        player = sized(config, O, A)
         state = player.init(0, flat(expert))
         for masses in ((0.0, 0.0), (0.5, 0.25), (1, 0)):
             state, _ = player.update(state, random_pairs(rng, 2, 16), expert, masses)
@@ -769,17 +763,17 @@ def test_equal_players_share_one_compiled_update(
 
 
 def test_players_are_equal_when_all_that_decides_them_is() -> None:
-    player = CostPlayer(LINEAR, O, A)
-    assert player == CostPlayer(LinearConfig(), O, A)
-    assert hash(player) == hash(CostPlayer(LinearConfig(), O, A))
+    player = sized(LINEAR, O, A)
+    assert player == sized(LinearConfig(), O, A)
+    assert hash(player) == hash(sized(LinearConfig(), O, A))
     function = LinearConfig(features="function")
     others = [
-        CostPlayer(replace(LINEAR, step=0.06), O, A),
-        CostPlayer(LINEAR, O + 1, A),
-        CostPlayer(LINEAR, O, A + 1),
-        CostPlayer(function, O, A, function=first_observation),
-        CostPlayer(function, O, A, function=lambda o, a: o),
-        CostPlayer(NEURAL, O, A),
+        sized(replace(LINEAR, step=0.06), O, A),
+        sized(LINEAR, O + 1, A),
+        sized(LINEAR, O, A + 1),
+        sized(function, O, A, function=first_observation),
+        sized(function, O, A, function=lambda o, a: o),
+        sized(NEURAL, O, A),
     ]
     assert len({player, *others}) == 1 + len(others)
     assert player != "linear"
@@ -839,7 +833,7 @@ def test_values_a_player_does_not_take_are_named(config: type[CostConfig], field
 
 def test_a_feature_function_and_the_setting_belong_together() -> None:
     with pytest.raises(InputError, match="needs the function"):
-        CostPlayer(LinearConfig(features="function"), O, A)
-    for config in (LINEAR, NEURAL):
-        with pytest.raises(InputError, match="not 'function'"):
-            CostPlayer(config, O, A, function=first_observation)
+        sized(LinearConfig(features="function"), O, A)
+    for config, said in ((LINEAR, "not 'function'"), (NEURAL, "for the linear cost, not for 'neural'")):
+        with pytest.raises(InputError, match=said):
+            sized(config, O, A, function=first_observation)

@@ -2,51 +2,51 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from oal.base import checkpoint
-from oal.base.files import write_json
 from oal.base.folder import RunFolder
-from oal.deep import expert
-from oal.deep.expert import ExpertConfig, prepare
-from oal.deep.offpolicy import SACConfig
+from oal.deep.loop import KIND, OAL
 from oal.deep.policy import Policy
+from oal.deep.sac import SACConfig
 from oal.demos import load
-from oal.envs import Step, evaluate
+from oal.envs import EpisodeRunner, Step, episode_seeds, evaluate
 from oal.errors import InputError
+from oal.lab import expert, run
+from oal.lab.expert import expert_config
+from oal.lab.run import RunConfig
 
-TINY = ExpertConfig(
+TINY = expert_config(
     "Pendulum-v1",
-    total_steps=600,
+    600,
     seed=3,
     warmup_steps=100,
     block=20,
     evaluate_every=200,
     evaluation_episodes=1,
+    log_every=200,
     checkpoint_every=200,
     sac=SACConfig(hidden=(16, 16), batch_size=16),
 )
 
 
-def train(folder: Path, config: ExpertConfig = TINY, *, resume: bool = False) -> None:
-    trainer = prepare(config, folder, resume=resume)
-    try:
-        trainer.run()
-    finally:
-        trainer.close()
+def train(folder: Path, config: RunConfig = TINY, *, resume: bool = False) -> None:
+    going = run.resume(folder, total_steps=config.total_steps) if resume else run.start(config, folder)
+    going.go().close()
 
 
 def everything(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, object]]:
-    return checkpoint.load(folder / "checkpoint.safetensors", kind="expert-checkpoint")
+    arrays, info = checkpoint.load(folder / "checkpoint.safetensors", kind=KIND)
+    return arrays, {name: value for name, value in info.items() if name != "seconds"}
 
 
 def assert_equal_runs(one: Path, other: Path) -> None:
@@ -58,7 +58,7 @@ def assert_equal_runs(one: Path, other: Path) -> None:
 
     def curve(folder: Path) -> list[tuple[float, float]]:
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        return [(line["step"], line["return_mean"]) for line in lines]
+        return [(line["step"], line["evaluation_return"]) for line in lines]
 
     assert curve(one) == curve(other)
 
@@ -74,7 +74,7 @@ def test_same_seed_same_run_and_another_seed_another(finished: Path, tmp_path: P
     train(tmp_path / "again")
     assert_equal_runs(finished, tmp_path / "again")
     train(tmp_path / "other", replace(TINY, seed=4))
-    rows = [everything(folder)[0]["replay/rows"] for folder in (finished, tmp_path / "other")]
+    rows = [everything(folder)[0]["memory/rows"] for folder in (finished, tmp_path / "other")]
     assert not np.array_equal(*rows)
 
 
@@ -84,32 +84,44 @@ def test_a_run_stopped_anywhere_and_resumed_equals_the_run_never_stopped(finishe
 
     folder = tmp_path / "run"
     for stop_at in (120, 340, 520):
-        trainer = prepare(TINY, folder, resume=folder.exists())
+        going = run.resume(folder) if folder.exists() else run.start(TINY, folder)
 
-        def stop(progress: expert.Progress, stop_at: int = stop_at) -> None:
-            if progress.step >= stop_at:
+        def stop(steps: int, going: Any = going, stop_at: int = stop_at, step: Any = going.learner.envs.step) -> Step:
+            if going.learner.step >= stop_at:
                 raise Stop
+            return step(steps)
 
+        going.learner.envs.step = stop
         with pytest.raises(Stop):
-            trainer.run(stop)
-        trainer.close()
+            going.go()
+        going.learner.close()
     train(folder, resume=True)
     assert_equal_runs(finished, folder)
 
 
 def test_the_run_folder_tells_what_was_done(finished: Path) -> None:
-    run = RunFolder.open(finished, kind="expert")
-    assert ExpertConfig.from_json(run.config) == TINY
-    assert run.metadata["environment"]["env_id"] == "Pendulum-v1"
-    assert run.status["status"] == "finished"
-    lines = run.records()
+    folder = RunFolder.open(finished, kind="expert")
+    assert RunConfig.from_json(folder.config) == TINY
+    assert folder.metadata["environment"]["env_id"] == "Pendulum-v1"
+    assert folder.status["status"] == "finished"
+    lines = folder.records()
     assert [line["step"] for line in lines] == [200, 400, 600]
-    assert everything(finished)[1]["environment"] == "restarted at this checkpoint"
-    best = max(line["return_mean"] for line in lines)
-    policy = expert.best_policy(finished)
-    seeds = expert.episode_seeds(TINY.seed, "expert-evaluation", 1)
-    runner = expert.EpisodeRunner("Pendulum-v1")
-    assert runner.evaluate(policy.act, seeds).mean_return == pytest.approx(best)
+    assert not folder.cost.exists(), "there is no cost player"
+    best = max(line["evaluation_return"] for line in lines)
+    policy = Policy.load(folder.best)
+    seeds = episode_seeds(TINY.seed, "evaluation", 1)
+    assert EpisodeRunner("Pendulum-v1").evaluate(policy.act, seeds).mean_return == pytest.approx(best)
+
+
+def test_an_expert_is_the_loop_without_a_cost_player(finished: Path) -> None:
+    learner = OAL("Pendulum-v1", None, "sac", None, config=TINY.learner, seed=3)
+    learner.learn(600)
+    assert learner.cost_updates == 0
+    assert learner.regret is None
+    for one, other in zip(
+        learner.policy().actor.layers, Policy.load(finished / "policy.safetensors").actor.layers, strict=True
+    ):
+        np.testing.assert_array_equal(one.weight, other.weight)
 
 
 def test_a_saved_policy_acts_as_before_in_the_environments_units(finished: Path, tmp_path: Path) -> None:
@@ -137,48 +149,41 @@ def test_recorded_demonstrations_carry_their_origin(finished: Path) -> None:
     assert all(trajectory.truncated and not trajectory.terminated for trajectory in demos)
 
 
-def test_a_run_folder_from_before_the_format_had_a_number_is_read_and_resumed(finished: Path, tmp_path: Path) -> None:
-    old = tmp_path / "old"
-    shutil.copytree(finished, old)
-    run = RunFolder(old)
-    write_json(old / "config.json", {"expert": run.config, "environment": run.metadata["environment"]})
-    (old / "metadata.json").unlink()
-    write_json(old / "status.json", {"status": "trained", "step": 600, "best_return": None})
-    assert RunFolder.open(old, kind="expert").status["status"] == "finished"
-    assert run.metadata["environment"]["env_id"] == "Pendulum-v1"
-    assert expert.saved_steps(old) == 600
-    train(old, replace(TINY, total_steps=800), resume=True)
-    assert ExpertConfig.from_json(run.config).total_steps == 800
-    assert [record["step"] for record in run.records()] == [200, 400, 600, 800]
+def test_a_finished_run_can_go_on(finished: Path, tmp_path: Path) -> None:
+    train(tmp_path / "run")
+    train(tmp_path / "run", replace(TINY, total_steps=800), resume=True)
+    folder = RunFolder.open(tmp_path / "run", kind="expert")
+    assert RunConfig.from_json(folder.config).total_steps == 800
+    assert [record["step"] for record in folder.records()] == [200, 400, 600, 800]
 
 
 def test_a_run_killed_before_its_first_checkpoint_begins_anew(finished: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    prepare(TINY, folder).close()
-    RunFolder(folder).log({"step": 150, "return_mean": 7.0})
+    run.start(TINY, folder).folder.release()
+    RunFolder(folder).log({"step": 150, "evaluation_return": 7.0})
     train(folder, resume=True)
     assert_equal_runs(finished, folder)
 
 
 def test_two_processes_do_not_train_into_one_folder(tmp_path: Path) -> None:
-    trainer = prepare(TINY, tmp_path / "run")
+    going = run.start(TINY, tmp_path / "run")
     with pytest.raises(InputError, match=f"id {os.getpid()}"):
-        prepare(TINY, tmp_path / "run", resume=True)
-    trainer.close()
-    prepare(TINY, tmp_path / "run", resume=True).close()
+        run.resume(tmp_path / "run")
+    going.folder.release()
+    run.resume(tmp_path / "run").folder.release()
 
 
 def test_misuse_is_named(finished: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--resume"):
-        prepare(TINY, finished)
+        run.start(TINY, finished)
     with pytest.raises(InputError, match="seed 3, not"):
-        prepare(replace(TINY, seed=9), finished, resume=True)
-    with pytest.raises(InputError, match="other hyper-parameters"):
-        prepare(replace(TINY, sac=SACConfig()), finished, resume=True)
+        expert.resume(finished, "Pendulum-v1", seed=9)
+    with pytest.raises(InputError, match="Pendulum-v1 with seed 3, not CartPole-v1"):
+        expert.resume(finished, "CartPole-v1", seed=3)
     with pytest.raises(InputError, match="no such file"):
-        prepare(TINY, tmp_path / "nothing", resume=True)
+        expert.resume(tmp_path / "nothing", "Pendulum-v1", seed=3)
     with pytest.raises(InputError, match="steps is 0"):
-        ExpertConfig("Pendulum-v1", total_steps=0)
+        expert_config("Pendulum-v1", 0)
 
 
 def test_the_command_says_what_is_wrong_in_one_line() -> None:
@@ -193,19 +198,19 @@ def test_the_command_says_what_is_wrong_in_one_line() -> None:
 def test_an_observation_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer = prepare(TINY, tmp_path / "run")
-    step = trainer.envs.step
+    going = run.start(TINY, tmp_path / "run")
+    step = going.learner.envs.step
 
     def broken(action: np.ndarray) -> Step:
         result = step(action)
-        if trainer.progress.step == 339:  # the last of its block: nothing acts on it any more
+        if going.learner.step == 339:  # the last of its block: nothing acts on it any more
             result.next_observation[0, 1] = np.nan
         return result
 
-    monkeypatch.setattr(trainer.envs, "step", broken)
-    with pytest.raises(InputError, match="not finite near step 340"):
-        trainer.run()
-    trainer.close()
+    monkeypatch.setattr(going.learner.envs, "step", broken)
+    with pytest.raises(InputError, match="not finite at step 340"):
+        going.go()
+    going.learner.close()
     assert everything(tmp_path / "run")[1]["step"] == 200
 
 
@@ -225,7 +230,7 @@ def run_cli(*arguments: str) -> str:
 def test_the_expert_reaches_the_maximum_return(env_id: str, steps: int, maximum: float, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     run_cli(env_id, "--steps", str(steps), "--out", str(folder), "--stop-at-return", str(maximum))
-    policy = expert.best_policy(folder)
+    policy = Policy.load(folder / "best.safetensors")
     evaluation = evaluate(env_id, policy.act, episodes=20, seed=123)
     assert evaluation.mean_return >= 0.99 * maximum
     assert load(folder / "demos.npz").env_id == env_id

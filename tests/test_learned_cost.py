@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 from oal.base import checkpoint, files
 from oal.base.folder import RunFolder
 from oal.cli import app
-from oal.deep.costs import CostPlayer, CostView, GAILConfig, LinearConfig, NeuralConfig, Pairs
+from oal.deep.costs import CostBase, CostView, GAILConfig, LinearConfig, NeuralConfig, cost_player
 from oal.deep.learned_cost import CostReward, LearnedCost, input_names
 from oal.deep.nets import init_actor
 from oal.deep.policy import Policy
-from oal.deep.replay import Batch
+from oal.deep.replay import Batch, Pairs
 from oal.demos import Demos, Trajectory
 from oal.envs import ActionCodec, Envs, EnvSpec, describe, make, uniform_actions
 from oal.errors import InputError
@@ -36,9 +36,9 @@ CARTPOLE = EnvSpec("CartPole-v1", "discrete", 4, 2, horizon=500)
 
 
 @lru_cache
-def drawn(config: Any, spec: EnvSpec, function: Any = None) -> tuple[CostPlayer, CostView]:
+def drawn(config: Any, spec: EnvSpec, function: Any = None) -> tuple[CostBase, CostView]:
     """A player with a view of random numbers: as if learned, without the time it takes."""
-    player = CostPlayer(config, spec.observation_size, spec.action_size, function=function)
+    player = cost_player(config, function=function).sized(spec.observation_size, spec.action_size, 0.99)
     rng = np.random.default_rng(0)
     expert = Pairs(
         rng.normal(loc=0.3, scale=0.8, size=(50, spec.observation_size)).astype(np.float32),
@@ -107,19 +107,19 @@ def test_batches_of_any_size_compile_few_programs(monkeypatch: pytest.MonkeyPatc
     config = replace(LINEAR, absorbing_bound=1.111)
     player, view = drawn(config, PENDULUM)
     cost = LearnedCost(player, view, PENDULUM, 0.99)
-    read = CostPlayer._read
+    read = CostBase.read
 
-    def counting(self: CostPlayer, output: Any) -> Any:
+    def counting(self: CostBase, output: Any) -> Any:
         traces.append(output.shape) if isinstance(output, jax.core.Tracer) else None
         return read(self, output)
 
-    monkeypatch.setattr(CostPlayer, "_read", counting)
+    monkeypatch.setattr(CostBase, "read", counting)
     observations, actions = sample(PENDULUM, 45)
     whole = cost(observations, actions)
     for count in range(46):
         np.testing.assert_allclose(cost(observations[:count], actions[:count]), whole[:count], rtol=1e-5, atol=1e-6)
     assert sorted(traces) == [(1,), (2,), (4,), (8,), (16,)]
-    again = LearnedCost(CostPlayer(config, 3, 1), view, PENDULUM, 0.99)
+    again = LearnedCost(cost_player(config).sized(3, 1, 0.99), view, PENDULUM, 0.99)
     np.testing.assert_array_equal(again(observations, actions), whole)
     assert len(traces) == 5
 
@@ -150,7 +150,7 @@ def test_it_is_taken_out_of_a_learner() -> None:
         cost=SimpleNamespace(view=view),
         spec=envs.spec,
         envs=envs,
-        config=SimpleNamespace(gamma=0.97),
+        player=SimpleNamespace(gamma=0.97),
         step=123,
         seed=4,
         algorithm="OAL",

@@ -39,15 +39,15 @@ COST: dict[str, Any] = {
 }
 
 
-def small(policy: str, cost: str) -> dict[str, Any]:
+def small(policy: str, cost: str | None) -> dict[str, Any]:
     """Settings with which a run takes a moment: compiling is what remains."""
-    network = {} if cost == "linear" else {"cost.hidden": [8]}
-    return {**(MDPO if policy == "mdpo" else OFF if policy in OFF_POLICY else ON), **COST, **network}
+    costs = {} if cost is None else COST if cost == "linear" else {**COST, "cost.hidden": [8]}
+    return {**(MDPO if policy == "mdpo" else OFF if policy in OFF_POLICY else ON), **costs}
 
 
 def make(
     policy: str = "mdpo",
-    cost: str = "neural",
+    cost: str | None = "neural",
     env: Any = CONTINUOUS,
     *,
     demos: Demos | None = None,
@@ -115,10 +115,10 @@ def test_every_pair_learns_repeats_itself_and_resumes(policy: str, cost: str, tm
 def test_a_known_simulator_goes_on_as_if_nothing_had_been_saved(policy: str, tmp_path: Path) -> None:
     """CartPole's state is saved: a run that was stopped and resumed equals one that never saved anything."""
     demos = Demos((Trajectory(np.zeros((9, 4), np.float32), np.zeros(8, np.int64), truncated=True),))
-    options = {"env": "CartPole-v1", "demos": demos, "debug_true_cost": True}
-    whole = make(policy, "linear", **options)
+    options = {"env": "CartPole-v1", "demos": demos}
+    whole = make(policy, None, **options)
     whole.learn(80)
-    stopped = make(policy, "linear", **options)
+    stopped = make(policy, None, **options)
     stopped.learn(40)
     stopped.save(tmp_path / "checkpoint")
     resumed = OAL.load(tmp_path / "checkpoint")
@@ -170,7 +170,7 @@ def test_rewards_are_never_used_unless_asked_for(policy: str) -> None:
     silent = Demos(tuple(Trajectory(t.observations, t.actions, None, t.terminated, t.truncated) for t in shown))
     for true_cost in (False, True) if policy == "mdpo" else (False,):
         plain, other = (
-            make(policy, env=env, demos=demos, horizon=HORIZON, debug_true_cost=true_cost)
+            make(policy, None if true_cost else "neural", env=env, demos=demos, horizon=HORIZON)
             for env, demos in ((Walk, shown), (Rescaled, silent))
         )
         plain.learn(60)
@@ -190,7 +190,7 @@ def test_a_stored_cost_is_never_used() -> None:
 
 
 def test_the_true_cost_is_for_testing_the_policy_player_alone() -> None:
-    learner = make(debug_true_cost=True)
+    learner = make(cost=None)
     learner.learn(60)
     assert learner.cost_updates == 0
     assert "cost_gap" not in learner.metrics
@@ -208,8 +208,8 @@ class Watched:
             self.seen.append((pairs, expert, masses, learner.step))
             return state, {}
 
-        learner.cost_player.update = watch  # pyright: ignore[reportAttributeAccessIssue]
-        learner.player.improve = lambda cost_params: {}
+        learner.cost_player = games.Instead(learner.cost_player, update=watch)
+        learner.player = games.Instead(learner.player, work_ahead=lambda _: {}, improve=lambda _: {})
 
 
 def history(learner: OAL) -> np.ndarray:
@@ -579,7 +579,7 @@ def test_losses_that_are_not_finite_stop_learning(policy: str) -> None:
     learner = make(policy, "linear", DISCRETE)
     learner.learn(40)
     learner.cost = learner.cost._replace(view=learner.cost.view._replace(centre=jnp.float32(jnp.nan)))
-    learner.cost_player.update = lambda state, *_: (state, {})  # pyright: ignore[reportAttributeAccessIssue]
+    learner.cost_player = games.Instead(learner.cost_player, update=lambda state, *_: (state, {}))
     with pytest.raises(DivergedError, match=r"loss.* became infinite or NaN by step \d+: lower the learning rate"):
         learner.learn(200)
     assert learner.step < 100

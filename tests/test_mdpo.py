@@ -1,6 +1,6 @@
 """Off-policy mirror descent: the update against a NumPy reference, mirror descent's closed forms, and the player."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -11,31 +11,24 @@ import pytest
 from scipy import optimize
 
 import games
+import golden_traces
+import oal
 from oal.deep import nets
+from oal.deep.anchored import AnchoredConfig, AnchoredMDPO, AnchoredState, anchored_update
+from oal.deep.mdpo import MDPO, MDPOConfig, MDPONetworks, MDPOState, init_mdpo, mdpo_update, policy_terms
 from oal.deep.nets import Layer
-from oal.deep.offpolicy import (
-    MDPOConfig,
-    MDPONetworks,
-    MDPOState,
-    OffPolicy,
-    ReplayConfig,
-    SACConfig,
-    Shapes,
-    compile_mdpo,
-    draw_noise,
-    init_mdpo,
-    mdpo_update,
-    policy_terms,
-    recorded_cost,
-)
+from oal.deep.offpolicy import OffPolicy, ReplayConfig, compile_block, draw_noise
+from oal.deep.players import Charge, Game, Shapes, recorded_cost
+from oal.deep.presets import preset
 from oal.deep.replay import Batch, Replay
+from oal.deep.sac import SAC, SACConfig
 from oal.errors import InputError
 
 CONTINUOUS = Shapes("continuous", 3, 2)
 DISCRETE = Shapes("discrete", 3, 4)
 # few programs are compiled and shared by the tests: compiling takes most of the time here
 PAPER = MDPOConfig(hidden=(8,), batch_size=16, policy_steps=3)
-SOFT = MDPOConfig(
+SOFT = AnchoredConfig(
     hidden=(8,),
     batch_size=16,
     gamma=0.9,
@@ -43,7 +36,6 @@ SOFT = MDPOConfig(
     evaluation_updates=2,
     entropy_weight=0.3,
     kl_weight=0.2,
-    cloning_weight=0.4,
     anchor_weight=0.6,
     anchor_updates=7,
     by_evidence=True,
@@ -51,8 +43,6 @@ SOFT = MDPOConfig(
     layer_norm=True,
 )
 NOTHING = jnp.float32(0.0)
-EXPERT_ROWS = 5
-"""The last rows of a batch, taken as the expert's."""
 KINDS = pytest.mark.parametrize("shapes", [CONTINUOUS, DISCRETE], ids=lambda shapes: shapes.kind)
 CONFIGS = pytest.mark.parametrize("config", [PAPER, SOFT], ids=["paper", "soft"])
 ABSORBING_COST, EVIDENCE = 0.7, 0.4
@@ -86,14 +76,32 @@ def noise_of(batch: Batch) -> np.ndarray:
 
 @lru_cache
 def compiled_update(shapes: Shapes, config: MDPOConfig) -> Any:
-    return jax.jit(partial(mdpo_update, shapes=shapes, config=config, expert_rows=EXPERT_ROWS))
+    return jax.jit(
+        partial(
+            anchored_update if isinstance(config, AnchoredConfig) else mdpo_update,  # pyright: ignore[reportArgumentType]
+            shapes=shapes,
+            config=config,
+        )
+    )
 
 
 def update(shapes: Shapes, config: MDPOConfig) -> Any:
-    def apply(state: MDPOState, batch: Batch, absorbing_cost: Any, evidence: Any) -> Any:
-        return compiled_update(shapes, config)(state, batch, absorbing_cost, noise_of(batch), evidence)
+    """One update, of the bare algorithm or with everything around it, from and to the same shape of state."""
+
+    def apply(state: AnchoredState, batch: Batch, absorbing_cost: Any, evidence: Any) -> Any:
+        given = (batch, absorbing_cost, noise_of(batch), evidence)
+        if isinstance(config, AnchoredConfig):
+            return compiled_update(shapes, config)(state, *given)
+        mdpo, metrics = compiled_update(shapes, config)(state.mdpo, *given)
+        return state._replace(mdpo=mdpo), metrics
 
     return apply
+
+
+def fresh(shapes: Shapes, config: MDPOConfig) -> AnchoredState:
+    if isinstance(config, AnchoredConfig):
+        return AnchoredMDPO(config).init(0, shapes)[0]
+    return AnchoredState(init_mdpo(0, shapes, config)[0], anchor=None, released=None)
 
 
 def drawn(shapes: Shapes, config: MDPOConfig, seed: int) -> MDPONetworks:
@@ -106,17 +114,17 @@ def drawn(shapes: Shapes, config: MDPOConfig, seed: int) -> MDPONetworks:
     )
 
 
-def in_mid_air(shapes: Shapes, config: MDPOConfig) -> MDPOState:
+def in_mid_air(shapes: Shapes, config: MDPOConfig) -> AnchoredState:
     """A state between two refreshments whose old policy, old critic and target differ from the newest ones."""
-    state, old = init_mdpo(0, shapes, config), drawn(shapes, config, 1)
-    return state._replace(
+    state, old = fresh(shapes, config), drawn(shapes, config, 1)
+    mdpo = state.mdpo._replace(
         networks=drawn(shapes, config, 0),
         updates=jnp.int32(4),
         old_actor=old.actor,
         old_critic=old.critics[0] if config.frozen_critic else None,
         target_value=old.value,
-        anchor=drawn(shapes, config, 2).actor if config.anchor_weight > 0.0 else None,
     )
+    return state._replace(mdpo=mdpo, anchor=None if state.anchor is None else drawn(shapes, config, 2).actor)
 
 
 def constant(network: Any, outputs: Any) -> Any:
@@ -157,12 +165,14 @@ def gaussian_kl(first: np.ndarray, second: np.ndarray) -> float:
 class Reference:
     """The three losses of Algorithm 3 as functions of the networks they train."""
 
-    def __init__(self, state: MDPOState, batch: Batch, shapes: Shapes, config: MDPOConfig) -> None:
-        self.state, self.batch, self.shapes, self.config = state, batch, shapes, config
+    def __init__(self, state: AnchoredState, batch: Batch, shapes: Shapes, config: MDPOConfig) -> None:
+        self.state, self.anchor, self.batch, self.shapes, self.config = state.mdpo, state.anchor, batch, shapes, config
         self.noise = noise_of(batch)[0].astype(np.float64)
-        # evidence against the policy lets it go and explore; without any it is held
-        self.entropy_weight = config.entropy_weight * (EVIDENCE**2 if config.by_evidence else 1.0)
-        self.anchor_weight = config.anchor_weight * ((1 - EVIDENCE**2) ** 2 if config.by_evidence else 1.0)
+        self.entropy_weight, self.anchor_weight = config.entropy_weight, 0.0
+        if isinstance(config, AnchoredConfig):
+            # evidence against the policy lets it go and explore; without any it is held
+            self.entropy_weight *= EVIDENCE**2 if config.by_evidence else 1.0
+            self.anchor_weight = config.anchor_weight * ((1 - EVIDENCE**2) ** 2 if config.by_evidence else 1.0)
 
     def q(self, critic: Any, observation: np.ndarray, action: np.ndarray) -> float:
         if self.shapes.kind == "continuous":
@@ -179,17 +189,9 @@ class Reference:
 
     def actor_loss(self, actor: Any) -> float:
         t, alpha, total = self.config.kl_weight, self.entropy_weight, 0.0
-        cloning = self.config.cloning_weight * len(self.batch.cost) / EXPERT_ROWS
-        for index, (s, a_taken, noise) in enumerate(
-            zip(self.batch.observation, self.batch.action, self.noise, strict=True)
-        ):
+        for s, noise in zip(self.batch.observation, self.noise, strict=True):
             new, old = forward(actor, s), forward(self.state.old_actor, s)
             total += self.anchoring(new, s)
-            if index >= len(self.batch.cost) - EXPERT_ROWS:
-                if self.shapes.kind == "continuous":
-                    total += cloning * np.sum((np.tanh(np.split(new, 2)[0]) - a_taken) ** 2)
-                else:
-                    total -= cloning * (log_softmax(new) @ a_taken)
             if self.shapes.kind == "continuous":
                 mean, log_std = np.split(new, 2)
                 u = mean + np.exp(log_std) * noise
@@ -203,11 +205,12 @@ class Reference:
         return total / len(self.batch.cost)
 
     def anchoring(self, new: np.ndarray, observation: np.ndarray) -> float:
-        if self.state.anchor is None:
+        if self.anchor is None:
             return 0.0
+        assert isinstance(self.config, AnchoredConfig)
         moves = int(self.state.updates) - self.config.evaluation_updates
         weight = self.anchor_weight / (1 + moves / self.config.anchor_updates)
-        start = forward(self.state.anchor, observation)
+        start = forward(self.anchor, observation)
         if self.shapes.kind == "continuous":
             return weight * gaussian_kl(new, start)
         log_pi = log_softmax(new)
@@ -248,38 +251,44 @@ class Reference:
 def one_update(shapes: Shapes, config: MDPOConfig) -> tuple[MDPOState, MDPOState, dict[str, Any], Reference]:
     state, batch = in_mid_air(shapes, config), random_batch(shapes)
     new, metrics = update(shapes, config)(state, batch, jnp.float32(ABSORBING_COST), jnp.float32(EVIDENCE))
-    return state, new, metrics, Reference(state, batch, shapes, config)
+    return state.mdpo, new.mdpo, metrics, Reference(state, batch, shapes, config)
 
 
 RELEASING = replace(SOFT, release_above=0.5, released_kl_weight=0.07)
 
 
 @KINDS
-def test_a_policy_cloned_in_vain_is_let_go_for_good(shapes: Shapes) -> None:
+def test_a_policy_whose_cloning_failed_is_let_go_for_good(shapes: Shapes) -> None:
     """What decides is the evidence when the policy first moves; from then on nothing holds it, whatever comes later."""
     state, batch = in_mid_air(shapes, RELEASING), random_batch(shapes)
-    judged = state._replace(updates=jnp.int32(RELEASING.evaluation_updates), released=NOTHING)
+    assert state.released == NOTHING
+    judged = state._replace(mdpo=state.mdpo._replace(updates=jnp.int32(RELEASING.evaluation_updates)))
     free = replace(SOFT, anchor_weight=0.0, kl_weight=0.07, by_evidence=False)
 
-    def after(config: MDPOConfig, state: MDPOState, evidence: float) -> MDPOState:
+    def after(config: AnchoredConfig, state: AnchoredState, evidence: float) -> AnchoredState:
         return update(shapes, config)(state, batch, jnp.float32(ABSORBING_COST), jnp.float32(evidence))[0]
 
-    def same(one: MDPOState, other: MDPOState) -> None:
-        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-7), one.networks, other.networks)
+    def same(one: AnchoredState, other: AnchoredState) -> None:
+        close = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-7)
+        jax.tree.map(close, one.mdpo.networks, other.mdpo.networks)
+
+    def released(state: AnchoredState) -> float:
+        assert state.released is not None
+        return float(state.released)
 
     kept, let_go = after(RELEASING, judged, 0.4), after(RELEASING, judged, 0.6)
-    assert (float(kept.released), float(let_go.released)) == (0.0, 1.0)
+    assert (released(kept), released(let_go)) == (0.0, 1.0)
     same(kept, after(SOFT, judged._replace(released=None), 0.4))
     same(let_go, after(free, judged._replace(released=None, anchor=None), 0.6))
-    assert float(after(RELEASING, kept, 0.9).released) == 0.0
+    assert released(after(RELEASING, kept, 0.9)) == 0.0
     later = after(RELEASING, let_go, 0.1)
-    assert float(later.released) == 1.0
+    assert released(later) == 1.0
     same(later, after(free, let_go._replace(released=None, anchor=None), 0.1))
 
 
 def test_release_goes_by_the_evidence() -> None:
     with pytest.raises(InputError, match="by_evidence"):
-        MDPOConfig(release_above=0.5)
+        AnchoredConfig(release_above=0.5)
 
 
 @KINDS
@@ -336,8 +345,8 @@ def test_the_target_follows_at_its_rate(shapes: Shapes, config: MDPOConfig) -> N
 
 def test_a_truncated_step_bootstraps_and_a_terminated_one_pays_the_absorbing_state() -> None:
     """The same transition with and without `terminated`: only the flag decides what follows."""
-    state = init_mdpo(0, CONTINUOUS, SOFT)
-    state = state._replace(target_value=constant(state.target_value, [8.0]))
+    state = fresh(CONTINUOUS, SOFT)
+    state = state._replace(mdpo=state.mdpo._replace(target_value=constant(state.mdpo.target_value, [8.0])))
     batch = random_batch(CONTINUOUS)._replace(cost=np.ones(16, np.float32))
     for terminated, expected in ((0.0, 1.0 + 0.9 * 8.0), (1.0, 1.0 + 0.9 * 3.0 / 0.1)):
         flagged = batch._replace(terminated=np.full(16, terminated, np.float32))
@@ -347,12 +356,11 @@ def test_a_truncated_step_bootstraps_and_a_terminated_one_pays_the_absorbing_sta
 
 def test_the_divergence_is_the_mean_log_ratio_of_the_squashed_policies() -> None:
     """The exact divergence of the Gaussians against a Monte-Carlo mean over squashed actions."""
-    actor, old = (init_mdpo(seed, CONTINUOUS, PAPER).networks.actor for seed in (0, 5))
+    actor, old = (init_mdpo(seed, CONTINUOUS, PAPER)[0].actor for seed in (0, 5))
     observation = random_batch(CONTINUOUS, 3).observation
-    taken = np.zeros((3, 2), np.float32)
-    terms = policy_terms(actor, old, None, observation, taken, jnp.zeros((3, 2)), kind="continuous")
+    terms = policy_terms(actor, observation, jnp.zeros((3, 2)), kind="continuous")
     rng = np.random.default_rng(0)
-    for s, divergence in zip(observation, terms.divergence, strict=True):
+    for s, divergence in zip(observation, terms.divergence_from(old), strict=True):
         new_outputs, old_outputs = forward(actor, s), forward(old, s)
         mean, log_std = np.split(new_outputs, 2)
         u = mean + np.exp(log_std) * rng.normal(size=(100_000, 2))
@@ -364,19 +372,20 @@ def test_the_divergence_is_the_mean_log_ratio_of_the_squashed_policies() -> None
 @KINDS
 @CONFIGS
 def test_the_old_policy_is_refreshed_every_m_updates_exactly(shapes: Shapes, config: MDPOConfig) -> None:
-    state = init_mdpo(0, shapes, config)._replace(updates=jnp.int32(3))
-    anchor = state
+    state = fresh(shapes, config)
+    state = state._replace(mdpo=state.mdpo._replace(updates=jnp.int32(3)))
+    frozen = state.mdpo.networks
     for index in range(8):
         if index % 3 == 0:
-            anchor = state
+            frozen = state.mdpo.networks
         state, _ = update(shapes, config)(state, random_batch(shapes, seed=index), NOTHING, NOTHING)
-        assert games.leaves_equal(state.old_actor, anchor.networks.actor), index
-        assert not games.leaves_equal(state.old_actor, state.networks.actor)
+        assert games.leaves_equal(state.mdpo.old_actor, frozen.actor), index
+        assert not games.leaves_equal(state.mdpo.old_actor, state.mdpo.actor)
         if config.frozen_critic:
-            assert games.leaves_equal(state.old_critic, anchor.networks.critics[0]), index
+            assert games.leaves_equal(state.mdpo.old_critic, frozen.critics[0]), index
         else:
-            assert state.old_critic is None
-    assert int(state.updates) == 3 + 8
+            assert state.mdpo.old_critic is None
+    assert int(state.mdpo.updates) == 3 + 8
 
 
 @KINDS
@@ -384,8 +393,9 @@ def test_the_old_policy_is_refreshed_every_m_updates_exactly(shapes: Shapes, con
 def test_the_actor_follows_the_frozen_critic_or_the_live_ones(shapes: Shapes, config: MDPOConfig) -> None:
     """Changing the live critics between refreshments moves a live actor's loss, and not a frozen one's."""
     state, batch = in_mid_air(shapes, config), random_batch(shapes)
-    moved = jax.tree.map(lambda leaf: leaf + 1.0, state.networks.critics)
-    changed = state._replace(networks=state.networks._replace(critics=moved))
+    networks = state.mdpo.networks
+    moved = networks._replace(critics=jax.tree.map(lambda leaf: leaf + 1.0, networks.critics))
+    changed = state._replace(mdpo=state.mdpo._replace(networks=moved))
     (_, before), (_, after) = (update(shapes, config)(each, batch, NOTHING, NOTHING) for each in (state, changed))
     assert (before["actor_loss"] == after["actor_loss"]) == config.frozen_critic
     assert before["value_loss"] != after["value_loss"]
@@ -393,18 +403,23 @@ def test_the_actor_follows_the_frozen_critic_or_the_live_ones(shapes: Shapes, co
 
 @KINDS
 def test_the_policy_waits_until_its_critics_were_fitted(shapes: Shapes) -> None:
-    state = init_mdpo(0, shapes, SOFT)
-    first = state.networks
+    state = fresh(shapes, SOFT)
+    first = state.mdpo.networks
     for index in range(3):
-        before = state.networks
+        before = state.mdpo.networks
         state, metrics = update(shapes, SOFT)(state, random_batch(shapes, seed=index), NOTHING, NOTHING)
-        assert games.leaves_equal(state.networks.actor, first.actor) == (index < SOFT.evaluation_updates)
-        assert not games.leaves_equal(state.networks.critics, before.critics)
-        assert not games.leaves_equal(state.networks.value, before.value)
+        now = state.mdpo.networks
+        assert games.leaves_equal(now.actor, first.actor) == (index < SOFT.evaluation_updates)
+        assert not games.leaves_equal(now.critics, before.critics)
+        assert not games.leaves_equal(now.value, before.value)
         assert float(metrics["divergence"]) == 0.0
 
 
 # ----- mirror descent on one state: the answers are known
+
+
+def block_of(shapes: Shapes, config: MDPOConfig) -> Any:
+    return compile_block(mdpo_update, shapes, config, draws=1)
 
 
 def test_m_updates_approach_the_mirror_step_of_a_discrete_policy() -> None:
@@ -412,7 +427,7 @@ def test_m_updates_approach_the_mirror_step_of_a_discrete_policy() -> None:
     shapes = Shapes("discrete", 1, 3)
     costs, t = np.array([0.4, -0.3, 1.0]), 0.5
     config = MDPOConfig(hidden=(4,), batch_size=3, kl_weight=t, policy_steps=800, learning_rate=0.02)
-    state = init_mdpo(0, shapes, config)
+    state, key = init_mdpo(0, shapes, config)
     logits = np.array([0.5, 0.0, -0.5])
     # the critics know the costs of the episodes' only step exactly, so they stay as they are
     critics = tuple(constant(critic, costs) for critic in state.networks.critics)
@@ -422,7 +437,7 @@ def test_m_updates_approach_the_mirror_step_of_a_discrete_policy() -> None:
     rows = pack(Batch(one, np.eye(3, dtype=np.float32), costs.astype(np.float32), one, one[:, 0]))
     policy = log_softmax(logits)
     for _ in range(2):
-        state, metrics = compile_mdpo(shapes, config)(state, np.tile(rows, (800, 1, 1)), None)
+        state, key, metrics = block_of(shapes, config)(state, key, np.tile(rows, (800, 1, 1)), None)
         policy = log_softmax(policy - costs / t)
         assert float(metrics["critic_loss"]) == 0.0
         np.testing.assert_allclose(np.exp(nets.log_policy(state.actor, one)[0]), np.exp(policy), atol=5e-4)
@@ -442,7 +457,7 @@ def test_m_updates_approach_the_mirror_step_of_a_gaussian_policy(slope: float, l
     """argmin t KL(N(μ,σ), N(μ_0,σ_0)) + E[slope tanh u], by quadrature; without squashing μ = μ_0 - σ_0² slope / t."""
     shapes, t, mean = Shapes("continuous", 1, 1), 0.5, 0.1
     config = MDPOConfig(hidden=(4,), batch_size=256, kl_weight=t, policy_steps=600, learning_rate=2e-3)
-    state = init_mdpo(0, shapes, config)
+    state, key = init_mdpo(0, shapes, config)
     critics = linear_critic(slope, 4), linear_critic(slope, 4)
     networks = state.networks._replace(actor=constant(state.networks.actor, [mean, log_std]), critics=critics)
     state = state._replace(networks=networks)
@@ -451,7 +466,7 @@ def test_m_updates_approach_the_mirror_step_of_a_gaussian_policy(slope: float, l
     rows = pack(Batch(ones, action, slope * action[:, 0], ones, ones[:, 0]))
     for _ in range(2):  # the second 600 updates refresh the old policy only once, at their beginning
         state = state._replace(updates=jnp.where(state.updates == 600, 1, state.updates))
-        state, _ = compile_mdpo(shapes, config)(state, np.tile(rows, (600, 1, 1)), None)
+        state, key, _ = block_of(shapes, config)(state, key, np.tile(rows, (600, 1, 1)), None)
     points, weights = np.polynomial.hermite_e.hermegauss(64)
 
     def objective(parameters: np.ndarray) -> float:
@@ -470,7 +485,7 @@ def test_m_updates_approach_the_mirror_step_of_a_gaussian_policy(slope: float, l
 
 # ----- the player
 
-SAC = SACConfig(hidden=(8,), batch_size=16)
+SAC_CONFIG = SACConfig(hidden=(8,), batch_size=16)
 SMALL = ReplayConfig(capacity=200, warmup_steps=20, block=4)
 
 
@@ -480,8 +495,19 @@ def filled(shapes: Shapes, count: int = 40, capacity: int = 200) -> Replay:
     return memory
 
 
-def player(shapes: Shapes = CONTINUOUS, config: Any = PAPER, replay: ReplayConfig = SMALL, **options: Any) -> OffPolicy:
-    return OffPolicy(shapes, config, replay, options.pop("memory", None) or filled(shapes), seed=0, **options)
+def player(
+    shapes: Shapes = CONTINUOUS,
+    config: Any = PAPER,
+    replay: ReplayConfig = SMALL,
+    *,
+    memory: Replay | None = None,
+    charge: Any = recorded_cost,
+    expert_rows: Any = (),
+) -> OffPolicy:
+    kinds: dict[type, type[OffPolicy]] = {MDPOConfig: MDPO, AnchoredConfig: AnchoredMDPO, SACConfig: SAC}
+    made = kinds[type(config)](config, replay)
+    made.begin(Game(shapes, 0, 1, memory or filled(shapes), charge, expert_rows))
+    return made
 
 
 @pytest.mark.parametrize("fraction, count", [(0.25, 4), (0.7, 11)])
@@ -493,7 +519,7 @@ def test_every_batch_holds_the_experts_share_exactly(fraction: float, count: int
     expert[:, 5] = 1.0
     learner = player(replay=replace(SMALL, expert_fraction=fraction), memory=memory, expert_rows=expert)
     for _ in range(3):
-        assert float(learner.improve(None)["policy_cost"]) == pytest.approx(count / 16)
+        assert float(learner.work_ahead(None)["policy_cost"]) == pytest.approx(count / 16)
 
 
 def test_an_expert_share_without_expert_transitions_is_said_and_left_out() -> None:
@@ -501,15 +527,15 @@ def test_an_expert_share_without_expert_transitions_is_said_and_left_out() -> No
     with pytest.warns(UserWarning, match="expert_fraction is 0.5"):
         learner = player(replay=replace(SMALL, expert_fraction=0.5), expert_rows=np.zeros((0, 10), np.float32))
     plain = player()
-    learner.improve(None)
-    plain.improve(None)
+    learner.work_ahead(None)
+    plain.work_ahead(None)
     assert games.leaves_equal(learner.state, plain.state)
 
 
 def test_the_updates_of_a_block_follow_its_ratio() -> None:
     for block, ratio in ((4, 1.0), (8, 0.5), (2, 2.0)):
         learner = player(replay=replace(SMALL, block=block, updates_per_step=ratio))
-        learner.improve(None)
+        learner.work_ahead(None)
         assert int(learner.state.updates) == 4
         assert learner.block == block
 
@@ -519,7 +545,7 @@ def test_nothing_is_learned_and_actions_are_uniform_during_the_warm_up(shapes: S
     memory = filled(shapes, 19)
     learner = player(shapes, memory=memory)
     before = [np.array(leaf) for leaf in jax.tree.leaves(learner.state)]
-    assert learner.improve(None) == {}
+    assert learner.work_ahead(None) == {}
     assert all(np.array_equal(a, b) for a, b in zip(before, jax.tree.leaves(learner.state), strict=True))
     # an actor that always does the same would be seen among the draws
     learner.actor.load(constant(learner.state.actor, [9.0, 9.0, -9.0, -9.0]))
@@ -538,18 +564,18 @@ def test_a_block_works_ahead_of_the_acting_policy() -> None:
     """The simulator acts by the policy before the block under way; `settle` brings the newest one."""
     learner = player()
     first = learner.actor.layers
-    learner.improve(None)
+    learner.work_ahead(None)
     assert games.leaves_equal(learner.actor.layers, first)
     learner.settle()
     assert games.leaves_equal(learner.actor.layers, learner.state.actor)
     assert not games.leaves_equal(learner.actor.layers, first)
 
 
-@pytest.mark.parametrize("config", [PAPER, SOFT, SAC], ids=["paper", "soft", "sac"])
+@pytest.mark.parametrize("config", [PAPER, SOFT, SAC_CONFIG], ids=["paper", "soft", "sac"])
 def test_snapshots_are_exact_and_going_on_from_them_too(config: Any) -> None:
     memory = filled(CONTINUOUS)
     learner = player(config=config, memory=memory)
-    learner.improve(None)
+    learner.work_ahead(None)
     arrays, info = learner.snapshot()
     arrays = {name: array.copy() for name, array in arrays.items()}
     other = player(config=config, memory=memory)
@@ -558,8 +584,8 @@ def test_snapshots_are_exact_and_going_on_from_them_too(config: Any) -> None:
     assert games.leaves_equal(other.state, learner.state)
     assert other.uniform_warmup
     for _ in range(3):
-        learner.improve(None)
-        other.improve(None)
+        learner.work_ahead(None)
+        other.work_ahead(None)
     assert games.leaves_equal(other.state, learner.state)
     again, info_again = other.snapshot()
     assert again.keys() == arrays.keys()
@@ -571,7 +597,7 @@ def test_a_snapshot_keeps_its_values_while_the_player_learns_on() -> None:
     arrays, _ = learner.snapshot()
     before = {name: array.copy() for name, array in arrays.items()}
     for _ in range(3):
-        learner.improve(None)
+        learner.work_ahead(None)
     learner.settle()
     assert all(np.array_equal(arrays[name], before[name]) for name in arrays)
 
@@ -579,48 +605,66 @@ def test_a_snapshot_keeps_its_values_while_the_player_learns_on() -> None:
 def test_restoring_another_algorithms_snapshot_is_refused() -> None:
     arrays, info = player().snapshot()
     with pytest.raises(InputError, match="lacks"):
-        player(config=SAC).restore(arrays, info)
+        player(config=SAC_CONFIG).restore(arrays, info)
 
 
 @KINDS
-@pytest.mark.parametrize("config", [PAPER, SOFT, SAC], ids=["paper", "soft", "sac"])
+@pytest.mark.parametrize("config", [PAPER, SOFT, SAC_CONFIG], ids=["paper", "soft", "sac"])
 def test_an_adopted_actor_acts_from_the_first_step_and_is_the_old_policy(shapes: Shapes, config: Any) -> None:
     learner = player(shapes, config, memory=filled(shapes, 1))
-    cloned = init_mdpo(9, shapes, PAPER).networks.actor
+    cloned = init_mdpo(9, shapes, PAPER)[0].actor
     kept = [np.array(leaf) for leaf in jax.tree.leaves(cloned)]
     learner.adopt(cloned)
     assert games.leaves_equal(learner.state.actor, cloned)
     assert games.leaves_equal(learner.actor.layers, cloned)
-    if isinstance(config, MDPOConfig):
+    if config is PAPER:
         assert games.leaves_equal(learner.state.old_actor, cloned)
-        assert learner.state.anchor is None if config is PAPER else games.leaves_equal(learner.state.anchor, cloned)
+    if config is SOFT:
+        assert games.leaves_equal(learner.state.mdpo.old_actor, cloned)
+        assert games.leaves_equal(learner.state.anchor, cloned)
     observation = np.zeros((50, 3), np.float32)
     expected = nets.HostActor(shapes.kind, cloned).sample(observation, np.random.default_rng(0))
     assert not learner.ready
     np.testing.assert_array_equal(learner.act(observation, np.random.default_rng(0)), expected)
-    if shapes.kind == "discrete" or config is SAC:
+    if shapes.kind == "discrete" or config is SAC_CONFIG:
         return
     # the compiled block reuses the state's memory: the adopted actor must not be in it
     learner.memory.add(*random_batch(shapes, 30))
-    learner.improve(None)
+    learner.work_ahead(None)
     learner.settle()
     assert all(np.array_equal(a, b) for a, b in zip(kept, jax.tree.leaves(cloned), strict=True))
+
+
+def test_without_a_weight_there_is_no_anchor() -> None:
+    learner = player(config=AnchoredConfig(hidden=(8,), batch_size=16))
+    learner.adopt(learner.state.actor)
+    assert learner.state.anchor is None
+
+
+def test_players_with_equal_settings_share_one_program() -> None:
+    player().work_ahead(None)
+    compiled = games.compilations
+    other = player(config=replace(PAPER), replay=replace(SMALL))
+    other.work_ahead(None)
+    other.settle()
+    assert int(other.state.updates) == 4
+    assert games.compilations == compiled
 
 
 @CONFIGS
 def test_blocks_compile_once_and_the_key_moves_in_each(config: MDPOConfig) -> None:
     memory = filled(CONTINUOUS)
     learner = player(config=config, memory=memory)
-    keys = {np.asarray(learner.state.key).tobytes()}
-    learner.improve(None)
+    keys = {np.asarray(learner.key).tobytes()}
+    learner.work_ahead(None)
     learner.settle()
-    keys.add(np.asarray(learner.state.key).tobytes())
+    keys.add(np.asarray(learner.key).tobytes())
     compiled = games.compilations
     for _ in range(4):
         memory.add(*random_batch(CONTINUOUS, 7))
-        learner.improve(None)
+        learner.work_ahead(None)
         learner.settle()
-        keys.add(np.asarray(learner.state.key).tobytes())
+        keys.add(np.asarray(learner.key).tobytes())
     assert games.compilations == compiled
     assert len(keys) == 6
 
@@ -628,13 +672,12 @@ def test_blocks_compile_once_and_the_key_moves_in_each(config: MDPOConfig) -> No
 def test_a_block_equals_single_updates() -> None:
     batches = [random_batch(CONTINUOUS, seed=seed) for seed in range(4)]
     rows = np.stack([pack(batch) for batch in batches])
-    block = compile_mdpo(CONTINUOUS, PAPER, relabel=recorded_cost, expert_rows=0)
-    state, _ = block(init_mdpo(0, CONTINUOUS, PAPER), rows, None)
-    one_by_one = init_mdpo(0, CONTINUOUS, PAPER)
-    key, noise = draw_noise(one_by_one.key, (4, 1, *batches[0].action.shape))
+    state, key, _ = block_of(CONTINUOUS, PAPER)(*init_mdpo(0, CONTINUOUS, PAPER), rows, None)
+    one_by_one, first_key = init_mdpo(0, CONTINUOUS, PAPER)
+    next_key, noise = draw_noise(first_key, (4, 1, *batches[0].action.shape))
     for batch, drawn in zip(batches, noise, strict=True):
         one_by_one, _ = compiled_update(CONTINUOUS, PAPER)(one_by_one, batch, NOTHING, drawn, NOTHING)
-    one_by_one = one_by_one._replace(key=key)
+    np.testing.assert_array_equal(key, next_key)
     for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(one_by_one), strict=True):
         np.testing.assert_allclose(a, b, atol=2e-5)
 
@@ -642,14 +685,14 @@ def test_a_block_equals_single_updates() -> None:
 def test_costs_are_computed_when_sampled() -> None:
     """What is recorded in the memory does not enter; the newest cost parameters do."""
 
-    def relabel(scale: Any, batch: Batch) -> tuple[Any, Any]:
-        return scale * batch.observation[..., 0], 2.0 * scale
+    def charge(scale: Any, batch: Batch) -> Charge:
+        return Charge(scale * batch.observation[..., 0], 2.0 * scale)
 
     first, second = filled(CONTINUOUS), filled(CONTINUOUS)
     second.rows[:, 5] = 1e6
-    learner, other = (player(memory=memory, relabel=relabel) for memory in (first, second))
+    learner, other = (player(memory=memory, charge=charge) for memory in (first, second))
     for scale in (1.0, 3.0):
-        metrics, others = learner.improve(jnp.float32(scale)), other.improve(jnp.float32(scale))
+        metrics, others = learner.work_ahead(jnp.float32(scale)), other.work_ahead(jnp.float32(scale))
         assert float(metrics["absorbing_cost"]) == 2.0 * scale
         assert float(metrics["policy_cost"]) == float(others["policy_cost"])
     assert games.leaves_equal(learner.state, other.state)
@@ -662,7 +705,6 @@ def test_costs_are_computed_when_sampled() -> None:
         ("kl_weight", float("nan")),
         ("entropy_weight", -1.0),
         ("policy_steps", 0),
-        ("cloning_weight", -0.1),
         ("evaluation_updates", -1),
         ("anchor_weight", -1.0),
         ("anchor_updates", 0),
@@ -676,7 +718,7 @@ def test_costs_are_computed_when_sampled() -> None:
 )
 def test_impossible_settings_of_the_algorithm_are_refused(field: str, value: Any) -> None:
     with pytest.raises(InputError, match=field):
-        MDPOConfig(**{field: value})
+        AnchoredConfig(**{field: value})
 
 
 @pytest.mark.parametrize(
@@ -694,3 +736,31 @@ def test_impossible_settings_of_the_algorithm_are_refused(field: str, value: Any
 def test_impossible_settings_of_the_replay_are_refused(settings: dict[str, Any], named: str) -> None:
     with pytest.raises(InputError, match=named):
         ReplayConfig(**settings)
+
+
+# ----- the bare player in the loop
+
+
+def test_the_bare_player_is_the_papers_preset() -> None:
+    """Given as an object, bit for bit what the preset's player computes with nothing put around it."""
+    made = partial(golden_traces.learner, "mdpo", "neural", golden_traces.CONTINUOUS, preset="paper")
+    settings = golden_traces.small("mdpo", "neural", golden_traces.CONTINUOUS, "paper")
+    config = preset("mdpo", "neural", "paper", settings=settings)
+    values = {field.name: getattr(config.policy_config, field.name) for field in fields(MDPOConfig)}
+
+    def with_an_object() -> oal.OAL:
+        return oal.OAL(
+            golden_traces.CONTINUOUS,
+            golden_traces.demos_of(golden_traces.CONTINUOUS),
+            MDPO(MDPOConfig(**values), config.replay_config),
+            "neural",
+            preset="paper",
+            seed=11,
+            settings={name: value for name, value in settings.items() if name.startswith("cost.")},
+        )
+
+    around, bare = (golden_traces.learning(each, golden_traces.CONTINUOUS) for each in (made, with_an_object))
+    # a checkpoint holds the bare state itself, not one inside a wrapper's
+    bare = {name.replace("end/networks/", "end/"): array for name, array in bare.items()}
+    assert golden_traces.first_difference(around, bare) is None
+    assert golden_traces.check("learn-mdpo-neural-paper", bare) is None

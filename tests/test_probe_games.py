@@ -9,6 +9,7 @@ from gymnasium import spaces
 
 import games
 from oal.deep.loop import OAL
+from oal.deep.replay import unpack
 from oal.demos import Demos, Trajectory
 
 QUICK = {
@@ -38,7 +39,7 @@ def test_the_demonstrated_action_is_imitated(cost: str) -> None:
     settings = {**QUICK, "policy.gamma": 0.0, "cost.update_every": 20, **own}
     learner = OAL(games.OneShot, games.always_half(), cost=cost, horizon=1, settings=settings)
     learner.learn(2_000)
-    assert np.mean(learner.memory.unpack(learner.memory.last(500)).action) == pytest.approx(0.5, abs=0.15)
+    assert np.mean(unpack(learner.memory.last(500), 1, 1).action) == pytest.approx(0.5, abs=0.15)
     action, _ = learner.predict(np.zeros(1, np.float32))
     assert action[0] == pytest.approx(0.5, abs=0.15)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from oal.deep.replay import Replay
+from oal.deep.replay import Replay, unpack
 from oal.errors import InputError
 
 
@@ -22,7 +22,7 @@ def numbered(start: int, count: int) -> tuple[np.ndarray, ...]:
 def test_parts_of_a_transition_stay_together() -> None:
     replay = Replay(10, 3, 2)
     replay.add(*numbered(0, 7))
-    batch = replay.unpack(replay.sample(np.random.default_rng(0), 4, 5))
+    batch = unpack(replay.sample(np.random.default_rng(0), 4, 5), 3, 2)
     assert batch.observation.shape == (4, 5, 3)
     assert batch.cost.shape == (4, 5)
     number = batch.observation[..., 0]
@@ -38,19 +38,19 @@ def test_the_ring_keeps_the_newest(chunk: int) -> None:
     for start in range(0, 24, chunk):
         replay.add(*numbered(start, chunk))
     assert len(replay) == 10
-    kept = sorted(replay.unpack(replay.rows).observation[:, 0].tolist())
+    kept = sorted(unpack(replay.rows, 3, 2).observation[:, 0].tolist())
     assert kept == list(range(14, 24))
-    assert replay.unpack(replay.last(4)).observation[:, 0].tolist() == [20, 21, 22, 23]
+    assert unpack(replay.last(4), 3, 2).observation[:, 0].tolist() == [20, 21, 22, 23]
 
 
 def test_sampling_is_uniform_over_what_is_there_and_repeats_with_its_seed() -> None:
     replay = Replay(1_000, 3, 2)
     replay.add(*numbered(0, 20))
-    drawn = replay.unpack(replay.sample(np.random.default_rng(0), 20_000)).observation[:, 0].astype(int)
+    drawn = unpack(replay.sample(np.random.default_rng(0), 20_000), 3, 2).observation[:, 0].astype(int)
     counts = np.bincount(drawn, minlength=20)
     assert len(counts) == 20
     assert ((counts - 1_000) ** 2 / 1_000).sum() < 43.8  # chi-square, 19 degrees of freedom, p = 0.001
-    again = replay.unpack(replay.sample(np.random.default_rng(0), 20_000)).observation[:, 0].astype(int)
+    again = unpack(replay.sample(np.random.default_rng(0), 20_000), 3, 2).observation[:, 0].astype(int)
     np.testing.assert_array_equal(drawn, again)
 
 
@@ -65,7 +65,7 @@ def test_saved_and_restored_also_into_a_larger_ring() -> None:
     assert same.position == replay.position
     larger.restore(arrays, counters)
     larger.add(*numbered(8, 2))
-    assert larger.unpack(larger.last(7)).observation[:, 0].tolist() == [3, 4, 5, 6, 7, 8, 9]
+    assert unpack(larger.last(7), 3, 2).observation[:, 0].tolist() == [3, 4, 5, 6, 7, 8, 9]
 
 
 def test_misuse_is_named() -> None:

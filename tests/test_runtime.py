@@ -53,14 +53,17 @@ def test_a_nonsensical_number_of_threads_counts_as_every_core(asked, monkeypatch
 
 PROGRAM = """
 import hashlib, sys
-from oal import runtime
+from oal.base import runtime
 runtime.set_threads(int(sys.argv[1]))
 import jax, numpy as np
-from oal.offpolicy import MDPOConfig, Shapes, compile_mdpo, init_mdpo
+from oal.deep.mdpo import MDPOConfig, init_mdpo, mdpo_update
+from oal.deep.offpolicy import compile_block
+from oal.deep.players import Shapes
 shapes, config = Shapes("continuous", 17, 6), MDPOConfig(hidden=(256, 256), batch_size=256)
 rows = np.random.default_rng(0).normal(size=(20, 256, 42)).astype(np.float32)
 for _ in range(3):
-    state, metrics = compile_mdpo(shapes, config)(init_mdpo(0, shapes, config), rows, None)
+    block = compile_block(mdpo_update, shapes, config, draws=1)
+    state, _, metrics = block(*init_mdpo(0, shapes, config), rows, None)
     leaves = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state)]
     print(hashlib.sha256(b"".join(leaves)).hexdigest(), float(metrics["critic_loss"]))
 """

@@ -12,21 +12,22 @@ from typing import Any
 from oal import demos
 from oal.base import files
 from oal.base.folder import RunFolder
-from oal.deep.expert import KIND, ExpertConfig, best_policy
+from oal.deep.policy import Policy
+from oal.lab.run import EXPERT, RunConfig
 
 DATA = Path(__file__).resolve().parent.parent / "src" / "oal" / "data" / "demos"
 
 
 def entry(run: Path, shipped: demos.Demos, path: Path) -> dict[str, Any]:
     """Describe one file: how it was made and what it holds."""
-    folder = RunFolder.open(run, kind=KIND)
-    config, curve = ExpertConfig.from_json(folder.config), folder.records()
+    folder = RunFolder.open(run, kind=EXPERT)
+    config, curve = RunConfig.from_json(folder.config), folder.records()
     assert shipped.returns is not None
     return {
         "command": shipped.metadata["command"],
         "algorithm": "soft actor-critic",
         "seed": config.seed,
-        "policy_after_steps": best_policy(run).info["step"],
+        "policy_after_steps": Policy.load(folder.best).info["step"],
         "trained_steps": curve[-1]["step"],
         "episodes": len(shipped),
         "transitions": shipped.steps,

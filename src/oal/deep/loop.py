@@ -423,8 +423,15 @@ class OAL:
             self._runner.close()
 
 
-def GAIL(
-    env: EnvSource | gym.Env | VectorEnv, demos: Demos, policy: str | PolicyPlayer = "mdpo", **options: Any
-) -> OAL:
+class GAIL(OAL):
     """Generative adversarial imitation learning: the same loop with a discriminator as the cost player."""
-    return OAL(env, demos, policy, "gail", **options)
+
+    def __init__(
+        self,
+        env: EnvSource | gym.Env | VectorEnv,
+        demos: Demos,
+        policy: str | PolicyPlayer = "mdpo",
+        cost: str | CostPlayer | None = "gail",
+        **options: Any,
+    ) -> None:
+        super().__init__(env, demos, policy, cost, **options)

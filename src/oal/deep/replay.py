@@ -102,8 +102,12 @@ class Replay:
 
     def pairs(self, index: np.ndarray, weigh: Weigh) -> Pairs:
         """Gather the pairs at places [...]."""
-        rows = unpack(self.rows[index], self.observation_size, self.action_size)
+        rows = self.unpack(self.rows[index])
         return Pairs(rows.observation, rows.action, weigh(self.times[index]))
+
+    def unpack(self, rows: Any) -> Batch:
+        """Cut packed rows (NumPy or traced JAX) into named parts."""
+        return unpack(rows, self.observation_size, self.action_size)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, int]]:
         """Return (the filled rows as a view, counters) for a checkpoint."""

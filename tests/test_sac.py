@@ -1,6 +1,7 @@
 """Soft actor-critic in cost form: each part against a reference, then probe problems with known answers."""
 
 from functools import lru_cache, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +9,10 @@ import numpy as np
 import pytest
 
 from oal.deep import nets
-from oal.deep.offpolicy import SACConfig, SACState, Shapes, compile_sac, draw_noise, init_sac, sac_update, soft_value
+from oal.deep.offpolicy import compile_block, draw_noise
+from oal.deep.players import Charge, ChargeBatch, Shapes, recorded_cost
 from oal.deep.replay import Batch
+from oal.deep.sac import SACConfig, SACState, init_sac, sac_update, soft_value
 from oal.errors import InputError
 
 CONTINUOUS = Shapes("continuous", 3, 2)
@@ -42,6 +45,10 @@ def compiled_update(shapes: Shapes, config: SACConfig):
     return jax.jit(partial(sac_update, shapes=shapes, config=config))
 
 
+def compile_sac(shapes: Shapes, config: SACConfig, charge: ChargeBatch = recorded_cost) -> Any:
+    return compile_block(sac_update, shapes, config, draws=2, charge=charge)
+
+
 def pack(batch: Batch) -> np.ndarray:
     return np.concatenate(
         [
@@ -56,7 +63,7 @@ def pack(batch: Batch) -> np.ndarray:
 
 
 def test_discrete_soft_value_is_the_exact_expectation() -> None:
-    state = init_sac(0, DISCRETE, SMALL)
+    state, _ = init_sac(0, DISCRETE, SMALL)
     observation = random_batch(DISCRETE).observation
     value, entropy = soft_value(
         state.actor,
@@ -79,7 +86,7 @@ def test_discrete_soft_value_is_the_exact_expectation() -> None:
 
 def test_continuous_soft_value_is_pessimistic_about_costs() -> None:
     """The larger of the two cost critics counts, at the action that was drawn."""
-    state = init_sac(0, CONTINUOUS, SMALL)
+    state, _ = init_sac(0, CONTINUOUS, SMALL)
     observation = random_batch(CONTINUOUS).observation
     noise = noise_for(CONTINUOUS)[0]
     value, entropy = soft_value(
@@ -94,7 +101,7 @@ def test_continuous_soft_value_is_pessimistic_about_costs() -> None:
 @pytest.mark.parametrize("shapes", [CONTINUOUS, DISCRETE], ids=lambda shapes: shapes.kind)
 def test_critics_step_along_the_gradient_of_the_squared_error(shapes: Shapes) -> None:
     """Adam's first step is -learning rate x sign(gradient): compare the signs with a numerical gradient."""
-    state, batch = init_sac(0, shapes, SMALL), random_batch(shapes)
+    (state, _), batch = init_sac(0, shapes, SMALL), random_batch(shapes)
     noise = noise_for(shapes)
     new, metrics = compiled_update(shapes, SMALL)(state, batch, jnp.float32(0.7), noise)
     next_value, _ = soft_value(
@@ -122,7 +129,7 @@ def test_critics_step_along_the_gradient_of_the_squared_error(shapes: Shapes) ->
 
 
 def test_targets_follow_at_their_rate() -> None:
-    state = init_sac(0, CONTINUOUS, SMALL)
+    state, _ = init_sac(0, CONTINUOUS, SMALL)
     new, _ = compiled_update(CONTINUOUS, SMALL)(
         state, random_batch(CONTINUOUS), jnp.float32(0.0), noise_for(CONTINUOUS)
     )
@@ -138,7 +145,7 @@ def test_targets_follow_at_their_rate() -> None:
 @pytest.mark.parametrize("shapes", [CONTINUOUS, DISCRETE], ids=lambda shapes: shapes.kind)
 def test_temperature_moves_towards_the_target_entropy(shapes: Shapes) -> None:
     """A wide policy lowers the temperature, a narrow one raises it."""
-    state = init_sac(0, shapes, SMALL)
+    state, _ = init_sac(0, shapes, SMALL)
     last = state.actor[-1]
     if shapes.kind == "continuous":
         wide, narrow = (last.bias.at[shapes.action_size :].set(value) for value in (1.0, -9.0))
@@ -155,28 +162,27 @@ def test_temperature_moves_towards_the_target_entropy(shapes: Shapes) -> None:
 def test_a_block_equals_single_updates_and_compiles_once(shapes: Shapes) -> None:
     block = compile_sac(shapes, SMALL)
     batches = [random_batch(shapes, seed=seed) for seed in range(3)]
-    state, one_by_one = init_sac(0, shapes, SMALL), init_sac(0, shapes, SMALL)
-    state, _ = block(state, np.stack([pack(batch) for batch in batches]), None)
-    first_key = np.asarray(one_by_one.key)
-    key, noise = draw_noise(one_by_one.key, (3, *noise_for(shapes).shape))
+    state, key, _ = block(*init_sac(0, shapes, SMALL), np.stack([pack(batch) for batch in batches]), None)
+    one_by_one, first_key = init_sac(0, shapes, SMALL)
+    next_key, noise = draw_noise(first_key, (3, *noise_for(shapes).shape))
     for batch, drawn in zip(batches, noise, strict=True):
         one_by_one, _ = compiled_update(shapes, SMALL)(one_by_one, batch, jnp.float32(0.0), drawn)
-    one_by_one = one_by_one._replace(key=key)
-    assert not np.array_equal(first_key, state.key)
+    assert not np.array_equal(first_key, key)
+    np.testing.assert_array_equal(key, next_key)
     for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(one_by_one), strict=True):
         np.testing.assert_allclose(a, b, atol=2e-5)
     for _ in range(3):
-        state, _ = block(state, np.stack([pack(batch) for batch in batches]), None)
-    assert block._cache_size() == 1  # pyright: ignore[reportFunctionMemberAccess]
+        state, key, _ = block(state, key, np.stack([pack(batch) for batch in batches]), None)
+    assert block._cache_size() == 1
 
 
-def test_relabelled_costs_replace_the_recorded_ones() -> None:
+def test_charged_costs_replace_the_recorded_ones() -> None:
     batch = random_batch(DISCRETE)
     rows = np.stack([pack(batch)])
-    block = compile_sac(DISCRETE, SMALL, relabel=lambda scale, b: (scale * b.observation[..., 0], jnp.float32(0.0)))
-    state, _ = block(init_sac(0, DISCRETE, SMALL), rows, jnp.float32(2.0))
-    relabelled = batch._replace(cost=2.0 * batch.observation[:, 0])
-    expected, _ = compile_sac(DISCRETE, SMALL)(init_sac(0, DISCRETE, SMALL), np.stack([pack(relabelled)]), None)
+    block = compile_sac(DISCRETE, SMALL, lambda scale, b: Charge(scale * b.observation[..., 0], jnp.float32(0.0)))
+    state, _, _ = block(*init_sac(0, DISCRETE, SMALL), rows, jnp.float32(2.0))
+    charged = batch._replace(cost=2.0 * batch.observation[:, 0])
+    expected, _, _ = compile_sac(DISCRETE, SMALL)(*init_sac(0, DISCRETE, SMALL), np.stack([pack(charged)]), None)
     for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
@@ -186,17 +192,17 @@ def test_relabelled_costs_replace_the_recorded_ones() -> None:
 PROBE = SACConfig(hidden=(32, 32), learning_rate=3e-3, gamma=0.5, batch_size=64, target_rate=0.05, target_entropy=0.1)
 
 
-def with_absorbing_cost(absorbing_cost: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
-    return batch.cost, absorbing_cost
+def with_absorbing_cost(absorbing_cost: jax.Array, batch: Batch) -> Charge:
+    return Charge(batch.cost, absorbing_cost)
 
 
 def train(shapes: Shapes, config: SACConfig, batch_of: object, blocks: int, absorbing_cost: float = 0.0) -> SACState:
-    block = compile_sac(shapes, config, relabel=with_absorbing_cost)
-    state = init_sac(0, shapes, config)
+    block = compile_sac(shapes, config, with_absorbing_cost)
+    state, key = init_sac(0, shapes, config)
     rng = np.random.default_rng(0)
     for _ in range(blocks):
         rows = np.stack([pack(batch_of(rng, config.batch_size)) for _ in range(50)])  # pyright: ignore[reportCallIssue]
-        state, _ = block(state, rows, jnp.float32(absorbing_cost))
+        state, key, _ = block(state, key, rows, jnp.float32(absorbing_cost))
     return state
 
 
