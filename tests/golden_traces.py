@@ -247,7 +247,10 @@ def small(policy: str, cost: str | None, env_id: str, preset: str) -> dict[str, 
     """
     settings: dict[str, Any] = {} if cost is None else dict(SMALL_COST)
     if cost in ("neural", "gail"):
-        settings["cost.hidden"] = [8]
+        # large steps: a cost that tells nothing apart yet is multiplied by 0
+        settings |= {"cost.hidden": [8], "cost.learning_rate": 0.03, "cost.minibatches": 12}
+        if preset == "default":
+            settings["cost.lipschitz"] = 0.5
     if preset == "default" and cost is not None:
         settings["cost.data"] = "replay" if env_id == CONTINUOUS else "window"
     settings |= SMALL_OFF if policy in ("mdpo", "sac") else SMALL_ON
@@ -308,8 +311,14 @@ def check_that_it_learned(learns: Any, blocks: Sequence[Trace]) -> None:
     first, last = blocks[0], blocks[-1]
     if np.array_equal(first["actor/0/weight"], last["actor/0/weight"]):
         raise AssertionError("the policy never moved")
-    if has_cost(learns) and (learns.cost_updates < 3 or np.array_equal(first["costs"], last["costs"])):
-        raise AssertionError("the cost never moved")
+    if not has_cost(learns):
+        return
+    if (
+        learns.cost_updates < 3
+        or not np.ptp(last["costs"]) > 0.01
+        or not min(blocks[-2]["evidence"], last["evidence"]) > 0.01
+    ):
+        raise AssertionError("the cost tells nothing apart")
 
 
 def products(observation: Any, action: Any) -> Any:
@@ -336,9 +345,9 @@ def learning_traces() -> Iterator[tuple[str, Callable[[], Trace]]]:
     yield add("mdpo-neural-deep", "mdpo", "neural", changes=deep)
     yield add("mdpo-neural-paper-discrete", "mdpo", "neural", DISCRETE, preset="paper")
     for geometry in ("l2", "simplex", "normalised"):
-        changes = {"cost.features": "fourier", "cost.fourier_features": 24, "cost.geometry": geometry}
+        changes = {"cost.features": "fourier", "cost.fourier_features": 24, "cost.step": 4.0, "cost.geometry": geometry}
         yield add(f"trpo-fourier-{geometry}", "trpo", "linear", changes=changes)
-    yield add("trpo-function", "trpo", "linear", features=products)
+    yield add("trpo-function", "trpo", "linear", DISCRETE, features=products)
     yield add("trpo-neural-bregman", "trpo", "neural", changes={"cost.bregman": 10.0, "cost.discounted": True})
     states = {"cost.inputs": "states", "cost.normalise": "expert", "cost.amplitude": "unit", "cost.absorbing": "none"}
     yield add("trpo-gail-states", "trpo", "gail", changes={**states, "cost.reading": "softplus"})
