@@ -5,16 +5,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from typer.main import get_command
 
 from oal.cli import app
+from oal.errors import InputError
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+def blocks(language: str, page: str = "README.md") -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
 def test_python_blocks_run_in_order(tmp_path, monkeypatch):
@@ -26,6 +27,28 @@ def test_python_blocks_run_in_order(tmp_path, monkeypatch):
         exec(compile(block, "README.md", "exec"), names)
     assert (tmp_path / "learner.npz").exists()
     assert names["few"]
+
+
+def test_the_page_on_own_players_runs_and_resumes_bit_for_bit(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for block in blocks("python", "docs/extending.md"):
+        exec(compile(block, "extending.md", "exec"), names)
+    resumed = names["model"]
+    assert (resumed.step, resumed.config.policy, resumed.config.cost) == (800, "plain", "nearest")
+    assert resumed.cost_updates == 4
+    assert {"loss", "mean_distance"} <= resumed.numbers().keys()
+    config, replay = resumed.player.config, resumed.player.replay
+    whole = names["oal"].OAL(
+        "InvertedPendulum-v5", names["demos"], policy=names["Plain"](config, replay), cost=names["Nearest"](), seed=0
+    )
+    whole.learn(600).learn(800)
+    for one, other in zip(whole.policy().actor.layers, resumed.policy().actor.layers, strict=True):
+        assert (one.weight == other.weight).all()
+    with pytest.raises(InputError, match="policy player 'plain' is not one of oal's"):
+        names["oal"].OAL.load("own.safetensors")
+    with pytest.raises(InputError, match="cost player 'nearest' is not one of oal's"):
+        names["oal"].OAL.load("own.safetensors", policy=names["Plain"](config, replay))
 
 
 def test_every_command_of_the_readme_is_one():
