@@ -189,6 +189,31 @@ def test_a_stored_cost_is_never_used() -> None:
     assert games.leaves_equal(plain.player.state, poisoned.player.state)
 
 
+@pytest.mark.parametrize("policy", ["trpo", "mdpo-on"])
+def test_on_policy_steps_are_judged_by_the_cost_they_were_played_under(policy: str) -> None:
+    """Algorithm 1: the policy is improved with c_k on the steps taken while c_k was there; then comes c_{k+1}."""
+    learner = make(policy)
+    player, step = learner.player, learner.envs.step
+    played_under: list[Any] = []
+    improved_with: list[Any] = []
+
+    def improve(cost_params: Any) -> Any:
+        improved_with.append((cost_params, learner.step))
+        return player.improve(cost_params)
+
+    def watch(action: np.ndarray) -> Any:
+        played_under.append(learner.cost.view)
+        return step(action)
+
+    learner.player = games.Instead(player, improve=improve)
+    learner.envs.step = watch
+    learner.learn(100)
+    assert [at for _, at in improved_with] == [20, 40, 60, 80, 100], "after every rollout, the last one too"
+    for cost, at in improved_with:
+        assert all(under is cost for under in played_under[at - 20 : at])
+    assert len({id(cost) for cost, _ in improved_with}) == 5, "the cost moves after each of them"
+
+
 def test_the_true_cost_is_for_testing_the_policy_player_alone() -> None:
     learner = make(cost=None)
     learner.learn(60)

@@ -188,10 +188,7 @@ class OnPolicyState(NamedTuple):
 def init_on_policy(
     seed: int, shapes: Shapes, config: OnPolicyConfig, fresh_optimiser: Callable[[MLP, Any], Any]
 ) -> OnPolicyState:
-    """Draw a fresh player; `seed` is a 32-bit integer (see `oal.base.seeding.integer`).
-
-    The first policy is about the same, wide one in every state.
-    """
+    """Draw a fresh state; `seed` is a 32-bit integer (see `oal.base.seeding.integer`)."""
     actor_key, critic_key = jax.random.split(jax.random.key(seed))
     actor = nets.nearly_zero(nets.init_actor(actor_key, *shapes, config.hidden))
     critic = nets.init_mlp(critic_key, (shapes.observation_size, *config.hidden, 1))
@@ -391,16 +388,17 @@ class OnPolicy(ABC):
         self._draw = None
         self._filled += 1
 
-    def improve(self, cost_params: Any) -> Metrics:
+    def work_ahead(self, cost_params: Any) -> Metrics:
+        """Nothing to do before the next steps are there."""
         return {}
 
-    def work_ahead(self, cost_params: Any) -> Metrics:
+    def improve(self, cost_params: Any) -> Metrics:
         """Start one improvement with the costs of `cost_params`; the metrics are read from it later.
 
         A rollout that is not full yet is used as far as it goes.
         """
         if not self._rollout.valid.any():
-            return {}
+            raise InputError("there is nothing to learn from: let the player act and observe before improve")
         order = minibatches(self.block, self._rng, self.config)
         self.state, metrics = self._improve(self.state, self._rollout, order, cost_params)
         self._settled = False
