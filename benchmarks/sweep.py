@@ -12,7 +12,7 @@ RUN_STEPS = 150_000
 
 
 def _timed(env_id: str, *, processes: int, steps: int, seeds: tuple[int, ...]) -> tuple[float, float]:
-    """Carry out a sweep; return its wall time, and the seconds its runs spent in the learning loop together."""
+    """Run a sweep; return its wall time, and the seconds its runs spent in the learning loop together."""
     from oal.base.folder import RunFolder
     from oal.lab.executors import Processes
     from oal.lab.sweep import Sweep

@@ -251,6 +251,8 @@ def small(policy: str, cost: str | None, env_id: str, preset: str) -> dict[str, 
         settings |= {"cost.hidden": [8], "cost.learning_rate": 0.03, "cost.minibatches": 12}
         if preset == "default":
             settings["cost.lipschitz"] = 0.5
+        elif cost == "neural" and policy in ("mdpo-on", "trpo"):
+            settings["cost.bregman"] = 1.0  # the paper's 100 holds a cost for longer than these few blocks
     if preset == "default" and cost is not None:
         settings["cost.data"] = "replay" if env_id == CONTINUOUS else "window"
     settings |= SMALL_OFF if policy in ("mdpo", "sac") else SMALL_ON

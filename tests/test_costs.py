@@ -15,7 +15,7 @@ from oal.deep.costs.base import CostConfig, Moments, merge
 from oal.deep.costs.linear import linear_step
 from oal.deep.costs.network import bernoulli_entropy, lipschitz_penalty
 from oal.deep.nets import Layer
-from oal.deep.replay import Batch, Pairs
+from oal.deep.replay import Batch, ExpertData, Pairs, Replay
 from oal.errors import InputError
 from oal.tabular.costsets import CostSet
 
@@ -144,7 +144,7 @@ def test_the_loss_penalises_the_gradient_in_observation_and_action(rng: np.rando
         Layer(jnp.eye(O + A), jnp.full(O + A, 50.0)),
         Layer(jnp.array(w)[:, None], jnp.zeros(1)),
     )
-    _, parts = jax.jit(player.loss)(linear, linear, view, learner, expert, jax.random.key(0))
+    _, parts = jax.jit(player.loss)(linear, view, view, learner, expert, jax.random.key(0))
     assert float(parts["cost_lipschitz"]) == pytest.approx(10.0 * (np.linalg.norm(w) - 1.0) ** 2, rel=1e-4)
     # the observation's gradient alone would give another number
     assert abs(np.linalg.norm(w[:O]) - np.linalg.norm(w)) > 0.1
@@ -156,7 +156,8 @@ def test_every_part_of_the_loss_agrees_with_a_loop(gail: bool, activation: str, 
     common: dict[str, Any] = {"activation": activation, "lipschitz": 10.0, "output_entropy": 0.3}
     config = replace(GAIL, **common) if gail else replace(NEURAL, bregman=100.0, **common)
     player = sized(config, O, A)
-    view, before, key = drawn_view(player, rng), drawn_view(player, rng).params, jax.random.key(5)
+    view, before, key = drawn_view(player, rng), drawn_view(player, rng), jax.random.key(5)
+    before = before._replace(mean=before.mean + 0.2, std=1.5 * before.std)
     learner, expert = random_pairs(rng, 16, shift=0.5, weighted=True), random_pairs(rng, 16, weighted=True)
 
     mean, std = np.asarray(view.mean, np.float64), np.asarray(view.std, np.float64)
@@ -181,7 +182,9 @@ def test_every_part_of_the_loss_agrees_with_a_loop(gail: bool, activation: str, 
     penalty = np.mean([(np.linalg.norm(gradient) - 1.0) ** 2 for gradient in gradients])
     expected = {"cost_objective": objective, "cost_output_entropy": -0.3 * entropy, "cost_lipschitz": 10.0 * penalty}
     if not gail:
-        old = np.concatenate([network(before, x, activation), network(before, y, activation)])
+        # the old cost as it was: its own weights, and its own standardisation
+        seen = ((joined(pairs) - np.asarray(before.mean)) / np.asarray(before.std) for pairs in (learner, expert))
+        old = np.concatenate([network(before.params, z, activation) for z in seen])
         expected["cost_bregman"] = 100.0 * np.mean((np.concatenate([c_x, c_y]) - old) ** 2)
 
     loss, parts = jax.jit(player.loss)(view.params, before, view, learner, expert, key)
@@ -196,7 +199,7 @@ def test_parts_without_weight_are_left_out(rng: np.random.Generator) -> None:
     player = sized(config, O, A)
     view = drawn_view(player, rng)
     learner, expert = random_pairs(rng, 16), random_pairs(rng, 16)
-    loss, parts = player.loss(view.params, view.params, view, learner, expert, jax.random.key(0))
+    loss, parts = player.loss(view.params, view, view, learner, expert, jax.random.key(0))
     assert parts.keys() == {"cost_objective"}
     assert float(loss) == float(parts["cost_objective"])
 
@@ -237,7 +240,7 @@ def test_the_optimal_discriminator_is_the_log_density_ratio_on_a_finite_set() ->
 
 def test_gradient_norms_come_near_one_on_separable_data(rng: np.random.Generator) -> None:
     """Along the line between two points at distance D the best slope is 1 + D / (2 λ)."""
-    config = replace(NEURAL, hidden=(32,), lipschitz=20.0, output_entropy=0.0, learning_rate=3e-3)
+    config = replace(NEURAL, hidden=(32,), lipschitz=20.0, output_entropy=0.0, learning_rate=3e-3, flat_start=True)
     player = sized(config, O, A)
     expert = random_pairs(rng, 100, 32)
     learner = random_pairs(rng, 100, 32)
@@ -293,8 +296,8 @@ def test_a_network_takes_one_adam_step_per_minibatch(rng: np.random.Generator) -
     state = player.init(0, flat(expert))
     after, _ = player.update(state, learner, expert, ZERO_MASSES)
 
-    params = before = state.view.params
-    gradient_of = jax.jit(jax.grad(lambda p, both, key: player.loss(p, before, state.view, *both, key)[0]))
+    params = state.view.params
+    gradient_of = jax.jit(jax.grad(lambda p, both, key: player.loss(p, state.view, state.view, *both, key)[0]))
     first = second = jax.tree.map(np.zeros_like, params)
     key = jax.random.wrap_key_data(state.key)
     for i in range(4):
@@ -730,7 +733,7 @@ def test_the_key_moves_with_every_update(rng: np.random.Generator) -> None:
 
 
 def test_a_fresh_network_costs_next_to_nothing(rng: np.random.Generator) -> None:
-    player = sized(NeuralConfig(), O, A)
+    player = sized(NeuralConfig(flat_start=True), O, A)
     view = player.init(0, random_pairs(rng, 50)).view
     assert np.abs(np.asarray(player.cost(view, *random_pairs(rng, 50)[:2]))).max() < 0.01
 
@@ -837,3 +840,63 @@ def test_a_feature_function_and_the_setting_belong_together() -> None:
     for config, said in ((LINEAR, "not 'function'"), (NEURAL, "for the linear cost, not for 'neural'")):
         with pytest.raises(InputError, match=said):
             sized(config, O, A, function=first_observation)
+
+
+def test_the_bregman_term_compares_with_the_old_cost_as_it_was(rng: np.random.Generator) -> None:
+    """The first minibatch meets the old weights with inputs standardised anew: the cost has changed already."""
+    config = NeuralConfig(hidden=(8,), minibatches=1, bregman=3.0, lipschitz=0.0, output_entropy=0.0)
+    player = sized(config, O, A)
+    expert, learner = random_pairs(rng, 1, 16), random_pairs(rng, 1, 16, shift=4.0)
+    before = player.init(0, flat(expert))
+    after, metrics = player.update(before, learner, expert, ZERO_MASSES)
+    moved = before.view._replace(mean=after.view.mean, std=after.view.std)
+    changes = [
+        np.asarray(player.output(moved, *flat(pairs)[:2]) - player.output(before.view, *flat(pairs)[:2]))
+        for pairs in (learner, expert)
+    ]
+    expected = 3.0 * np.mean(np.concatenate(changes) ** 2)
+    assert expected > 1e-3
+    assert float(metrics["cost_bregman"]) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("config", [NEURAL, GAIL])
+def test_a_flat_start_is_a_cost_near_zero(config: Any, rng: np.random.Generator) -> None:
+    expert, pairs = random_pairs(rng, 50), random_pairs(rng, 50)
+    sizes = []
+    for flat_start in (False, True):
+        player = sized(replace(config, flat_start=flat_start), O, A)
+        sizes.append(np.abs(np.asarray(player.output(player.init(0, expert).view, *pairs[:2]))).max())
+    assert sizes[1] == pytest.approx(0.01 * sizes[0], rel=1e-4)
+
+
+def test_features_are_averaged_over_episodes_as_the_paper_has_it(rng: np.random.Generator) -> None:
+    """μ = (1-γ) Σ_t γ^t φ_t of each episode, then the mean over episodes; steps by steps in plain loops."""
+    gamma = 0.9
+    config = LinearConfig(discounted=True, average="episodes", window=40, normalise="expert", step=1.0, geometry="l2")
+    player = sized(config, O, A).sized(O, A, gamma)
+    memory = Replay(100, O, A)
+
+    def drawn(*lengths: int) -> list[Any]:
+        return [tuple(rng.normal(size=(n, size)).astype(np.float32) for size in (O, A)) for n in lengths]
+
+    episodes, shown = drawn(7, 12), drawn(5, 9, 4)
+    for observation, action in episodes:
+        n = len(observation)
+        memory.add(observation, action, np.zeros(n), observation, np.zeros(n), np.arange(n))
+    expert = ExpertData.__new__(ExpertData)
+    expert.observation, expert.action = (np.concatenate(part) for part in zip(*shown, strict=True))
+    expert.time = np.concatenate([np.arange(len(observation)) for observation, _ in shown])
+    state = player.init(0, expert.pairs(None, player.weigh))
+
+    def average(episodes: Any) -> np.ndarray:
+        totals = []
+        for observation, action in episodes:
+            phi = np.asarray(player.features(state.view, observation, action), np.float64)
+            totals.append((1 - gamma) * sum(gamma**t * phi[t] for t in range(len(phi))))
+        return np.mean(totals, axis=0)
+
+    _, metrics = player.update(state, *player.draw(memory, expert, rng), ZERO_MASSES)
+    assert float(metrics["feature_gap"]) == pytest.approx(np.linalg.norm(average(episodes) - average(shown)), rel=1e-4)
+    for change in ({"discounted": False}, {"data": "replay"}):
+        with pytest.raises(InputError, match="average over episodes"):
+            replace(config, **change)

@@ -76,13 +76,8 @@ def noise_of(batch: Batch) -> np.ndarray:
 
 @lru_cache
 def compiled_update(shapes: Shapes, config: MDPOConfig) -> Any:
-    return jax.jit(
-        partial(
-            anchored_update if isinstance(config, AnchoredConfig) else mdpo_update,  # pyright: ignore[reportArgumentType]
-            shapes=shapes,
-            config=config,
-        )
-    )
+    step: Any = anchored_update if isinstance(config, AnchoredConfig) else mdpo_update
+    return jax.jit(partial(step, shapes=shapes, config=config))
 
 
 def update(shapes: Shapes, config: MDPOConfig) -> Any:

@@ -1,5 +1,6 @@
 """TRPO and on-policy MDPO in cost form: each part against a reference, then probe problems with known answers."""
 
+import inspect
 from dataclasses import fields, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -16,11 +17,27 @@ from jax.flatten_util import ravel_pytree
 from scipy import integrate, stats
 
 from oal.base import checkpoint, seeding
-from oal.deep import nets, onpolicy
+from oal.deep import nets
+from oal.deep.distributions import Distribution, distribution, divergence, entropy, log_likelihood
+from oal.deep.mdpo_on import PAPER_MDPO_ON, MDPOOn, MDPOOnConfig, mdpo_on_loss, mdpo_on_step
 from oal.deep.nets import Gaussian
-from oal.deep.offpolicy import Shapes
-from oal.deep.onpolicy import Data, MDPOOnConfig, OnPolicy, OnPolicyConfig, Rollout, TRPOConfig
-from oal.deep.replay import Batch
+from oal.deep.players import Charge, ChargeBatch, Game, Shapes, recorded_cost
+from oal.deep.replay import Batch, Replay
+from oal.deep.rollout import (
+    Data,
+    OnPolicy,
+    OnPolicyConfig,
+    OnPolicyState,
+    Rollout,
+    advantages,
+    compile_improvement,
+    continues,
+    fit_critic,
+    init_on_policy,
+    minibatches,
+    surrogate,
+)
+from oal.deep.trpo import PAPER_TRPO, TRPO, TRPOConfig, conjugate_gradient, fisher_product, trpo_step
 from oal.envs import Envs, Step, VectorEnvs, evaluate
 from oal.errors import InputError
 
@@ -69,8 +86,25 @@ def random_data(shapes: Shapes, rows: int = 64, seed: int = 0) -> Data:
     return Data(*(jnp.array(part, jnp.float32) for part in parts))
 
 
-def policy_at(actor: nets.MLP, data: Data, shapes: Shapes, config: OnPolicyConfig) -> onpolicy.Distribution:
-    return onpolicy.distribution(actor, data.observation, shapes=shapes, activation=config.activation)
+def player_of(config: OnPolicyConfig) -> type[OnPolicy]:
+    return TRPO if isinstance(config, TRPOConfig) else MDPOOn
+
+
+def fresh(config: OnPolicyConfig) -> OnPolicyState:
+    return init_on_policy(0, CONTINUOUS, config, player_of(config).fresh_optimiser)
+
+
+def begun(
+    shapes: Shapes, config: OnPolicyConfig, *, seed: int, environments: int, charge: ChargeBatch = recorded_cost
+) -> OnPolicy:
+    """A player before its first step."""
+    player, memory = player_of(config)(config), Replay(1, shapes.observation_size, shapes.action_size)
+    player.begin(Game(shapes, seed, environments, memory, charge, memory.rows[:0]))
+    return player
+
+
+def policy_at(actor: nets.MLP, data: Data, shapes: Shapes, config: OnPolicyConfig) -> Distribution:
+    return distribution(actor, data.observation, kind=shapes.kind, activation=config.activation)
 
 
 def assert_equal_trees(first: object, second: object) -> None:
@@ -92,13 +126,13 @@ def test_divergence_of_squashed_gaussians_is_the_integral_over_actions() -> None
         return 0.0 if p == 0.0 else p * np.log(p / density(action, *second))
 
     exact = integrate.quad(integrand, -0.999999, 0.999999, limit=200)[0]
-    computed = onpolicy.divergence(*(Gaussian(*(jnp.full((1, 1), part) for part in g)) for g in (first, second)))
+    computed = divergence(*(Gaussian(*(jnp.full((1, 1), part) for part in g)) for g in (first, second)))
     assert computed[0] == pytest.approx(exact, rel=1e-4)
 
 
 def test_divergence_of_categoricals_is_scipys() -> None:
     p, q = np.random.default_rng(0).dirichlet(np.ones(4), (2, 5))
-    computed = onpolicy.divergence(jnp.log(jnp.array(p)), jnp.log(jnp.array(q)))
+    computed = divergence(jnp.log(jnp.array(p)), jnp.log(jnp.array(q)))
     np.testing.assert_allclose(computed, stats.entropy(p, q, axis=1), rtol=1e-5)
 
 
@@ -108,7 +142,7 @@ def test_likelihood_ratios_are_those_of_the_squashed_densities() -> None:
     )
     draw = jnp.array(np.random.default_rng(2).normal(size=(6, 2)), jnp.float32)
     expected = nets.gaussian_log_prob(first, draw) - nets.gaussian_log_prob(second, draw)
-    ratio = onpolicy.log_likelihood(first, draw) - onpolicy.log_likelihood(second, draw)
+    ratio = log_likelihood(first, draw) - log_likelihood(second, draw)
     np.testing.assert_allclose(ratio, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -116,7 +150,7 @@ def test_likelihood_tells_draws_apart_that_the_tanh_rounds_to_one() -> None:
     policy = Gaussian(jnp.zeros((2, 1)), jnp.full((2, 1), 2.0))
     draw = jnp.array([[12.0], [14.0]], jnp.float32)
     assert np.tanh(draw)[0] == np.tanh(draw)[1] == 1.0
-    likelihood = onpolicy.log_likelihood(policy, draw)
+    likelihood = log_likelihood(policy, draw)
     assert likelihood[0] - likelihood[1] == pytest.approx((14.0**2 - 12.0**2) / (2 * np.exp(4.0)), rel=1e-4)
 
 
@@ -135,8 +169,8 @@ def test_entropy_of_a_squashed_gaussian_and_its_gradient_are_those_of_the_densit
 
     def estimate(parameters: jax.Array) -> jax.Array:
         new = Gaussian(parameters[:1], parameters[1:])
-        ratio = jnp.exp(onpolicy.log_likelihood(new, draw) - onpolicy.log_likelihood(old, draw))
-        return jnp.mean(onpolicy.entropy(new, draw, ratio))
+        ratio = jnp.exp(log_likelihood(new, draw) - log_likelihood(old, draw))
+        return jnp.mean(entropy(new, draw, ratio))
 
     at = np.array([0.4, -0.3])
     value, gradient = jax.jit(jax.value_and_grad(estimate))(jnp.array(at, jnp.float32))
@@ -147,7 +181,7 @@ def test_entropy_of_a_squashed_gaussian_and_its_gradient_are_those_of_the_densit
 
 def test_entropy_of_a_categorical_is_scipys() -> None:
     p = np.random.default_rng(0).dirichlet(np.ones(4), 5)
-    computed = onpolicy.entropy(jnp.log(jnp.array(p)), jnp.zeros((5, 4)), 1.0)
+    computed = entropy(jnp.log(jnp.array(p)), jnp.zeros((5, 4)), 1.0)
     np.testing.assert_allclose(computed, stats.entropy(p, axis=1), rtol=1e-5)
 
 
@@ -182,7 +216,7 @@ def test_advantages_equal_a_slow_loop(seed: int) -> None:
     assert rollout.truncated.any()
     assert not rollout.valid.all()
     value, next_value = np.random.default_rng(seed + 9).normal(size=(2, *rollout.cost.shape)).astype(np.float32)
-    computed = onpolicy.advantages(rollout, value, next_value, 0.3, gamma=0.9, gae_lambda=0.8)  # pyright: ignore
+    computed = advantages(rollout, value, next_value, 0.3, gamma=0.9, gae_lambda=0.8)  # pyright: ignore
     np.testing.assert_allclose(computed, slow_advantage(rollout, value, next_value, 0.3, 0.9, 0.8), atol=1e-5)
     assert (np.asarray(computed)[~rollout.valid] == 0.0).all()
 
@@ -195,7 +229,7 @@ def test_a_termination_is_worth_the_absorbing_cost_and_a_truncation_its_successo
         valid=np.ones((1, 2), bool),
     )
     value, next_value = jnp.full((1, 2), 7.0), jnp.full((1, 2), 5.0)
-    target = value + onpolicy.advantages(rollout, value, next_value, 0.2, gamma=0.9, gae_lambda=0.5)
+    target = value + advantages(rollout, value, next_value, 0.2, gamma=0.9, gae_lambda=0.5)
     np.testing.assert_allclose(target, [[1.0 + 0.9 * 0.2 / 0.1, 1.0 + 0.9 * 5.0]], rtol=1e-6)
 
 
@@ -209,19 +243,19 @@ def natural_gradient_parts(shapes: Shapes, config: OnPolicyConfig):
         flat, unravel = ravel_pytree(actor)
         old = policy_at(actor, data, shapes, config)
 
-        def policy_of(parameters: jax.Array) -> onpolicy.Distribution:
+        def policy_of(parameters: jax.Array) -> Distribution:
             return policy_at(unravel(parameters), data, shapes, config)
 
         def mean_divergence(parameters: jax.Array) -> jax.Array:
-            return jnp.sum(data.weight * onpolicy.divergence(old, policy_of(parameters)))
+            return jnp.sum(data.weight * divergence(old, policy_of(parameters)))
 
         def loss(parameters: jax.Array) -> jax.Array:
-            return onpolicy.surrogate(unravel(parameters), old, data, shapes=shapes, config=config)[0]
+            return surrogate(unravel(parameters), old, data, shapes=shapes, config=config)[0]
 
-        product = onpolicy.fisher_product(policy_of, flat, data.weight, damping)
+        product = fisher_product(policy_of, flat, data.weight, damping)
         gradient = jax.grad(loss)(flat)
         solutions = jax.lax.map(
-            lambda steps: onpolicy.conjugate_gradient(product, gradient, steps=steps), jnp.array([100, 10, 1])
+            lambda steps: conjugate_gradient(product, gradient, steps=steps), jnp.array([100, 10, 1])
         )
         return gradient, jax.hessian(mean_divergence)(flat), jax.lax.map(product, vectors), solutions
 
@@ -251,7 +285,7 @@ DARING = replace(TINY, max_kl=0.02, cg_damping=1e-3, backtracks=1)
 
 @lru_cache
 def compiled_trpo_step(shapes: Shapes, config: TRPOConfig):
-    return jax.jit(partial(onpolicy.trpo_step, shapes=shapes, config=config))
+    return jax.jit(partial(trpo_step, shapes=shapes, config=config))
 
 
 @BOTH
@@ -259,8 +293,8 @@ def test_accepted_steps_keep_the_bound_and_lower_the_surrogate_and_others_change
     @jax.jit
     def measure(actor: nets.MLP, new: nets.MLP, data: Data) -> tuple[jax.Array, jax.Array, jax.Array]:
         old = policy_at(actor, data, shapes, TINY)
-        before, after = (onpolicy.surrogate(each, old, data, shapes=shapes, config=TINY)[0] for each in (actor, new))
-        return jnp.sum(data.weight * onpolicy.divergence(old, policy_at(new, data, shapes, TINY))), before, after
+        before, after = (surrogate(each, old, data, shapes=shapes, config=TINY)[0] for each in (actor, new))
+        return jnp.sum(data.weight * divergence(old, policy_at(new, data, shapes, TINY))), before, after
 
     accepted: dict[TRPOConfig, list[bool]] = {}
     for config in (CAREFUL, DARING):
@@ -318,9 +352,7 @@ def test_a_gain_of_rounding_errors_moves_nothing() -> None:
 def test_mdpos_first_gradient_is_the_policy_gradient(shapes: Shapes) -> None:
     actor, data = random_actor(shapes, TINY_MDPO), random_data(shapes)
     old = policy_at(actor, data, shapes, TINY_MDPO)
-    first = jax.jit(
-        jax.grad(lambda actor: onpolicy.mdpo_on_loss(actor, old, data, shapes=shapes, config=TINY_MDPO)[0])
-    )(actor)
+    first = jax.jit(jax.grad(lambda actor: mdpo_on_loss(actor, old, data, shapes=shapes, config=TINY_MDPO)[0]))(actor)
 
     def score(actor: nets.MLP) -> jax.Array:
         if shapes.kind == "continuous":
@@ -357,8 +389,8 @@ def test_mdpo_takes_m_adam_steps_from_one_old_policy() -> None:
         gradient = (objective[: len(x)] - objective[len(x) :]) / 2e-2
         mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
         x = x - 0.05 * (mean / (1 - 0.9**step)) / (np.sqrt(square / (1 - 0.999**step)) + 1e-8)
-    state = onpolicy._fresh_actor_optimiser(actor, config)
-    step_once = jax.jit(partial(onpolicy.mdpo_on_step, shapes=shapes, config=config))
+    state = MDPOOn.fresh_optimiser(actor, config)
+    step_once = jax.jit(partial(mdpo_on_step, shapes=shapes, config=config))
     new, _, metrics = step_once(actor, state, data)
     p = probabilities(np.repeat(x[None], len(shifts), axis=0))[0]
     reached = np.exp(nets.log_policy(new, jnp.ones((1, 1)), activation="tanh")[0])
@@ -372,8 +404,8 @@ def test_a_larger_kl_weight_keeps_the_policy_nearer() -> None:
     moved = []
     for weight in (0.5, 50.0):
         config = replace(TINY_MDPO, kl_weight=weight, learning_rate=3e-3, policy_steps=100)
-        step = jax.jit(partial(onpolicy.mdpo_on_step, shapes=CONTINUOUS, config=config))
-        _, _, metrics = step(actor, onpolicy._fresh_actor_optimiser(actor, config), data)
+        step = jax.jit(partial(mdpo_on_step, shapes=CONTINUOUS, config=config))
+        _, _, metrics = step(actor, MDPOOn.fresh_optimiser(actor, config), data)
         moved.append(float(metrics["divergence"]))
     assert moved[0] > 5 * moved[1] > 0.0
 
@@ -381,16 +413,17 @@ def test_a_larger_kl_weight_keeps_the_policy_nearer() -> None:
 # ----- one improvement
 
 
-def improve(state: onpolicy.OnPolicyState, rollout: Rollout, config, shapes=CONTINUOUS, params=None, **kwargs):
+def improve(state: OnPolicyState, rollout: Rollout, config, params=None, charge: ChargeBatch = recorded_cost):
     # a copy: the compiled step takes the state's buffers
     copied = jax.tree.map(jnp.copy, state)
-    order = onpolicy.minibatches(rollout.cost.size, np.random.default_rng(0), config)
-    return onpolicy.compile_improvement(shapes, config, **kwargs)(copied, rollout, order, params)
+    order = minibatches(rollout.cost.size, np.random.default_rng(0), config)
+    step = compile_improvement(CONTINUOUS, config, player_of(config).policy_step, charge=charge)
+    return step(copied, rollout, order, params)
 
 
-def worth(evidence: jax.Array, batch: Batch) -> tuple[jax.Array, ...]:
+def worth(evidence: jax.Array, batch: Batch) -> Charge:
     """The recorded costs, with the evidence that is given."""
-    return batch.cost, jnp.float32(0.0), evidence
+    return Charge(batch.cost, jnp.float32(0.0), evidence)
 
 
 @PLAYERS
@@ -398,12 +431,12 @@ def test_a_step_is_as_long_as_the_evidence(config: TRPOConfig | MDPOOnConfig) ->
     """A step of length e has e² times the divergence of a whole one; the evidence counts only where it is asked."""
     if isinstance(config, TRPOConfig):
         config = replace(config, max_kl=1e-3, cg_damping=1e-3)
-    state = onpolicy.init_on_policy(0, CONTINUOUS, config)._replace(actor=random_actor(CONTINUOUS, config))
+    state = fresh(config)._replace(actor=random_actor(CONTINUOUS, config))
     rollout = random_rollout(CONTINUOUS, steps=64)
 
     def moved(by_evidence: bool, evidence: float) -> tuple[float, Any]:
         asked = replace(config, by_evidence=by_evidence)
-        new, metrics = improve(state, rollout, asked, params=jnp.float32(evidence), relabel=worth)
+        new, metrics = improve(state, rollout, asked, params=jnp.float32(evidence), charge=worth)
         return float(metrics["divergence"]), new.actor
 
     whole, _ = moved(True, 1.0)
@@ -421,7 +454,7 @@ def test_a_step_is_as_long_as_the_evidence(config: TRPOConfig | MDPOOnConfig) ->
 
 @PLAYERS
 def test_rows_that_are_not_valid_teach_nothing(config: TRPOConfig | MDPOOnConfig) -> None:
-    state, rollout = onpolicy.init_on_policy(0, CONTINUOUS, config), random_rollout(CONTINUOUS)
+    state, rollout = fresh(config), random_rollout(CONTINUOUS)
     skipped = ~rollout.valid
     assert skipped.any()
     noise = np.random.default_rng(5)
@@ -435,54 +468,54 @@ def test_rows_that_are_not_valid_teach_nothing(config: TRPOConfig | MDPOOnConfig
     assert not np.array_equal(first.actor[0].weight, improve(state, taught, config)[0].actor[0].weight)
 
 
-def mixed_cost(mix: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+def mixed_cost(mix: jax.Array, batch: Batch) -> Charge:
     cost = mix[0] * batch.observation[..., 0] + mix[1] * batch.action[..., 1] + mix[2] * batch.cost
-    return cost, mix[3]
+    return Charge(cost, mix[3])
 
 
 def test_costs_are_the_newest_ones_of_the_squashed_actions() -> None:
-    state, rollout = onpolicy.init_on_policy(0, CONTINUOUS, TINY_MDPO), random_rollout(CONTINUOUS)
-    relabelled = 2.0 * rollout.observation[..., 0] + np.tanh(rollout.draw[..., 1])
+    state, rollout = fresh(TINY_MDPO), random_rollout(CONTINUOUS)
+    charged = 2.0 * rollout.observation[..., 0] + np.tanh(rollout.draw[..., 1])
     first, metrics = improve(
-        state, rollout, TINY_MDPO, params=jnp.array([2.0, 1.0, 0.0, 0.7], jnp.float32), relabel=mixed_cost
+        state, rollout, TINY_MDPO, params=jnp.array([2.0, 1.0, 0.0, 0.7], jnp.float32), charge=mixed_cost
     )
     second, _ = improve(
         state,
-        rollout._replace(cost=relabelled),
+        rollout._replace(cost=charged),
         TINY_MDPO,
         params=jnp.array([0.0, 0.0, 1.0, 0.7], jnp.float32),
-        relabel=mixed_cost,
+        charge=mixed_cost,
     )
     for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-4)
-    assert metrics["policy_cost"] == pytest.approx(relabelled[rollout.valid].mean(), abs=1e-5)
+    assert metrics["policy_cost"] == pytest.approx(charged[rollout.valid].mean(), abs=1e-5)
     assert metrics["absorbing_cost"] == np.float32(0.7)
 
 
 def test_minibatches_pass_over_the_rows_once_per_epoch() -> None:
     config = replace(TINY, critic_epochs=3, critic_minibatch=16)
-    order = onpolicy.minibatches(50, np.random.default_rng(0), config)
+    order = minibatches(50, np.random.default_rng(0), config)
     assert order.shape == (9, 16)
     epochs = [set(order[3 * epoch : 3 * epoch + 3].ravel().tolist()) for epoch in range(3)]
     assert [len(rows) for rows in epochs] == [48, 48, 48]
     assert set.union(*epochs) == set(range(50)), "no row is left out for ever"
-    assert onpolicy.minibatches(5, np.random.default_rng(0), config).shape == (3, 5)
+    assert minibatches(5, np.random.default_rng(0), config).shape == (3, 5)
 
 
 def test_the_critic_goes_to_its_targets() -> None:
     config = replace(TINY, critic_epochs=300, critic_learning_rate=0.01, hidden=(32,))
-    critic = onpolicy.init_on_policy(0, CONTINUOUS, config).critic
+    critic = fresh(config).critic
     rng = np.random.default_rng(0)
     observation = jnp.array(rng.normal(size=(40, 3)), jnp.float32)
     target, weight = observation[:, 0] - 2.0, jnp.array(rng.random(40) < 0.7, jnp.float32)
     wrong = jnp.where(weight > 0, target, 1e3)
-    fitted, _, _ = jax.jit(partial(onpolicy.fit_critic, config=config))(
+    fitted, _, _ = jax.jit(partial(fit_critic, config=config))(
         critic,
         optax.adam(0.01).init(critic),
         observation,
         wrong,
         weight,
-        onpolicy.minibatches(40, np.random.default_rng(0), config),
+        minibatches(40, np.random.default_rng(0), config),
     )
     value = nets.mlp(fitted, observation, activation="tanh")[:, 0]
     assert float(jnp.max(jnp.abs(value - target) * weight)) < 0.1
@@ -492,7 +525,7 @@ def test_standardised_advantages_forget_the_scale_of_costs_and_others_do_not() -
     rollout = random_rollout(CONTINUOUS)
     scaled = rollout._replace(cost=100.0 * rollout.cost)
     for config, forgets in ((TINY_MDPO, True), (replace(TINY_MDPO, standardise_advantages=False), False)):
-        state = onpolicy.init_on_policy(0, CONTINUOUS, config)
+        state = fresh(config)
         # values of 0, so that advantages scale as the costs do
         state = state._replace(critic=jax.tree.map(jnp.zeros_like, state.critic))
         small, large = (float(improve(state, each, config)[1]["actor_loss"]) for each in (rollout, scaled))
@@ -506,10 +539,10 @@ def test_the_entropy_bonus_is_part_of_the_surrogate(shapes: Shapes) -> None:
     config = replace(TINY, entropy_weight=0.3)
     actor, data = random_actor(shapes, TINY), random_data(shapes)
     old = policy_at(random_actor(shapes, TINY, seed=1), data, shapes, TINY)
-    plain, new = onpolicy.surrogate(actor, old, data, shapes=shapes, config=TINY)
-    ratio = jnp.exp(onpolicy.log_likelihood(new, data.draw) - onpolicy.log_likelihood(old, data.draw))
-    bonus = jnp.sum(data.weight * onpolicy.entropy(new, data.draw, ratio))
-    loss, _ = onpolicy.surrogate(actor, old, data, shapes=shapes, config=config)
+    plain, new = surrogate(actor, old, data, shapes=shapes, config=TINY)
+    ratio = jnp.exp(log_likelihood(new, data.draw) - log_likelihood(old, data.draw))
+    bonus = jnp.sum(data.weight * entropy(new, data.draw, ratio))
+    loss, _ = surrogate(actor, old, data, shapes=shapes, config=config)
     assert loss == pytest.approx(float(plain - 0.3 * bonus), rel=1e-5)
     assert abs(bonus) > 0.1
 
@@ -531,13 +564,13 @@ def steps_of(shapes: Shapes, player: OnPolicy, environments: int, count: int, se
 
 @pytest.mark.parametrize("shapes, config", [(CONTINUOUS, TINY), (DISCRETE, TINY_MDPO)], ids=["trpo", "mdpo"])
 def test_a_snapshot_continues_bit_for_bit(shapes: Shapes, config, tmp_path) -> None:
-    player = OnPolicy(shapes, config, seed=1, environments=3)
+    player = begun(shapes, config, seed=1, environments=3)
     steps_of(shapes, player, 3, 16, seed=0)
     player.improve(None)
     steps_of(shapes, player, 3, 7, seed=1)
     arrays, info = player.snapshot()
     checkpoint.save(tmp_path / "player", arrays, info, kind="test")
-    later = OnPolicy(shapes, config, seed=2, environments=3)
+    later = begun(shapes, config, seed=2, environments=3)
     later.restore(*checkpoint.load(tmp_path / "player", kind="test"))
     for each in (player, later):
         steps_of(shapes, each, 3, 9, seed=2)
@@ -556,7 +589,7 @@ def test_a_snapshot_continues_bit_for_bit(shapes: Shapes, config, tmp_path) -> N
 def test_the_same_seed_gives_the_same_player_and_another_a_different_one(config) -> None:
     states = []
     for seed in (3, 3, 4):
-        player = OnPolicy(CONTINUOUS, config, seed=seed, environments=3)
+        player = begun(CONTINUOUS, config, seed=seed, environments=3)
         steps_of(CONTINUOUS, player, 3, 16, seed=0)
         player.improve(None)
         states.append(player.state)
@@ -567,7 +600,7 @@ def test_the_same_seed_gives_the_same_player_and_another_a_different_one(config)
 @PLAYERS
 def test_nothing_is_compiled_after_the_first_improvement(config) -> None:
     """Whatever fills the rollout and wherever the state comes from."""
-    player = OnPolicy(CONTINUOUS, config, seed=0, environments=3)
+    player = begun(CONTINUOUS, config, seed=0, environments=3)
     steps_of(CONTINUOUS, player, 3, 16, seed=0)
     player.improve(None)
     compiled = player._improve._cache_size()  # pyright: ignore[reportFunctionMemberAccess]
@@ -582,8 +615,18 @@ def test_nothing_is_compiled_after_the_first_improvement(config) -> None:
     assert player._improve._cache_size() == compiled  # pyright: ignore[reportFunctionMemberAccess]
 
 
+def test_nothing_is_learned_before_the_steps_are_taken() -> None:
+    """Only `improve` moves the policy, with the cost its steps were taken under."""
+    player = begun(CONTINUOUS, TINY, seed=0, environments=3)
+    steps_of(CONTINUOUS, player, 3, 16, seed=0)
+    before = jax.tree.map(np.array, player.state)
+    assert player.work_ahead(None) == {}
+    assert_equal_trees(player.state, before)
+    assert player.improve(None)["accepted"] == 1.0
+
+
 def test_the_actor_on_the_host_is_the_newest_one() -> None:
-    player = OnPolicy(CONTINUOUS, TINY, seed=0, environments=3)
+    player = begun(CONTINUOUS, TINY, seed=0, environments=3)
     steps_of(CONTINUOUS, player, 3, 16, seed=0)
     metrics = player.improve(None)
     assert metrics["accepted"] == 1.0
@@ -593,7 +636,7 @@ def test_the_actor_on_the_host_is_the_newest_one() -> None:
 
 @PLAYERS
 def test_a_pretrained_actor_is_adopted(config) -> None:
-    player = OnPolicy(CONTINUOUS, config, seed=0, environments=3)
+    player = begun(CONTINUOUS, config, seed=0, environments=3)
     steps_of(CONTINUOUS, player, 3, 4, seed=0)
     actor = random_actor(CONTINUOUS, config, seed=5)
     player.adopt(actor)
@@ -608,35 +651,35 @@ def test_a_pretrained_actor_is_adopted(config) -> None:
 
 
 def test_the_block_is_whole_vector_steps() -> None:
-    assert OnPolicy(CONTINUOUS, replace(TINY, batch_steps=2000), seed=0, environments=8).block == 2000
-    assert OnPolicy(CONTINUOUS, replace(TINY, batch_steps=1024), seed=0, environments=3).block == 1026
+    assert begun(CONTINUOUS, replace(TINY, batch_steps=2000), seed=0, environments=8).block == 2000
+    assert begun(CONTINUOUS, replace(TINY, batch_steps=1024), seed=0, environments=3).block == 1026
 
 
 def test_misuse_is_refused() -> None:
-    player = OnPolicy(CONTINUOUS, TINY, seed=0, environments=3)
+    player = begun(CONTINUOUS, TINY, seed=0, environments=3)
     steps_of(CONTINUOUS, player, 3, 16, seed=0)
     with pytest.raises(InputError, match="full"):
         steps_of(CONTINUOUS, player, 3, 1, seed=0)
     step = Envs("CartPole-v1", count=3).step(np.eye(2, dtype=np.float32)[[0, 0, 0]])
-    player = OnPolicy(CONTINUOUS, TINY, seed=0, environments=3)
+    player = begun(CONTINUOUS, TINY, seed=0, environments=3)
     with pytest.raises(InputError, match="without act"):
         player.observe(step)
     arrays, info = player.snapshot()
     with pytest.raises(InputError, match="number of environments"):
-        OnPolicy(CONTINUOUS, TINY, seed=0, environments=2).restore(arrays, info)
+        begun(CONTINUOUS, TINY, seed=0, environments=2).restore(arrays, info)
     with pytest.raises(InputError, match="another environment or configuration"):
-        OnPolicy(CONTINUOUS, replace(TINY, hidden=(9,)), seed=0, environments=3).restore(arrays, info)
+        begun(CONTINUOUS, replace(TINY, hidden=(9,)), seed=0, environments=3).restore(arrays, info)
 
 
 def test_steps_that_only_reset_a_vector_environment_are_left_out() -> None:
     envs = VectorEnvs(gym.make_vec("CartPole-v1", num_envs=4, vectorization_mode="sync"), seed=0)
-    player = OnPolicy(Shapes.of(envs.spec), PROBE_TRPO, seed=0, environments=4, relabel=with_absorbing_cost)
+    player = begun(Shapes.of(envs.spec), PROBE_TRPO, seed=0, environments=4, charge=with_absorbing_cost)
     rng = np.random.default_rng(0)
     for _ in range(player.block // 4):
         player.observe(envs.step(player.act(envs.observation, rng)))
     rollout = player._rollout
     assert not rollout.valid.all()
-    goes_on = np.asarray(onpolicy.continues(rollout))
+    goes_on = np.asarray(continues(rollout))
     np.testing.assert_array_equal(goes_on[:-1], (rollout.valid & ~rollout.terminated)[:-1])
     # a step that only resets costs nothing; every real one costs -1
     assert player.improve(jnp.float32(0.0))["policy_cost"] == pytest.approx(-1.0, abs=1e-6)
@@ -674,7 +717,7 @@ def test_impossible_settings_are_refused(config, field: str, value: object) -> N
 
 
 def test_paper_presets_are_the_papers_table() -> None:
-    trpo, mdpo = onpolicy.PAPER_TRPO, onpolicy.PAPER_MDPO_ON
+    trpo, mdpo = PAPER_TRPO, PAPER_MDPO_ON
     for config in (trpo, mdpo):
         assert config.batch_steps == 2000
         assert (config.gamma, config.gae_lambda, config.entropy_weight) == (0.99, 0.98, 0.0)
@@ -687,9 +730,9 @@ def test_paper_presets_are_the_papers_table() -> None:
 
 def test_every_setting_is_read_somewhere() -> None:
     """A setting that only its own declaration mentions would be recorded but not used."""
-    text = Path(onpolicy.__file__).read_text(encoding="utf-8")
-    for config in (TRPOConfig, MDPOOnConfig):
-        for field in fields(config):
+    for player in (TRPO, MDPOOn):
+        text = "".join(Path(inspect.getfile(kind)).read_text(encoding="utf-8") for kind in (OnPolicy, player))
+        for field in fields(player.Config):
             assert f"config.{field.name}" in text, field.name
 
 
@@ -783,15 +826,15 @@ PROBE_MDPO = MDPOOnConfig(
 PROBES = pytest.mark.parametrize("config", [PROBE_TRPO, PROBE_MDPO], ids=["trpo", "mdpo"])
 
 
-def with_absorbing_cost(absorbing_cost: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
-    return batch.cost, absorbing_cost
+def with_absorbing_cost(absorbing_cost: jax.Array, batch: Batch) -> Charge:
+    return Charge(batch.cost, absorbing_cost)
 
 
 def learn(
     env, config, improvements: int, *, horizon: int | None = None, absorbing_cost: float = 0.0, environments=4, seed=0
 ) -> OnPolicy:
     envs = Envs(env, count=environments, seed=seed, horizon=horizon)
-    player = OnPolicy(Shapes.of(envs.spec), config, seed=seed, environments=environments, relabel=with_absorbing_cost)
+    player = begun(Shapes.of(envs.spec), config, seed=seed, environments=environments, charge=with_absorbing_cost)
     rng = seeding.generator(seed, "actions")
     for _ in range(improvements):
         for _ in range(player.block // environments):

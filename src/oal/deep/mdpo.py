@@ -38,6 +38,8 @@ class MDPOConfig(OffPolicyConfig):
     """Updates per frozen old policy (m in the paper)."""
     frozen_critic: bool = True
     """The actor follows the first critic as it was when the old policy was frozen; otherwise the live critics."""
+    flat_start: bool = False
+    """Critics and value start near 0: as long as they know nothing, they have no slope for the policy to follow."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,14 +78,14 @@ class MDPOState(NamedTuple):
 def init_mdpo(seed: int, shapes: Shapes, config: MDPOConfig) -> tuple[MDPOState, jax.Array]:
     """Draw a fresh state and a key for the noise of updates; `seed` is a 32-bit integer."""
     actor_key, first_key, second_key, value_key, key = jax.random.split(jax.random.key(seed), 5)
+    start = nets.nearly_zero if config.flat_start else lambda network: network
     networks = MDPONetworks(
         actor=nets.init_actor(actor_key, *shapes, config.hidden),
-        # critics that know nothing yet must not have a slope for the policy to follow
         critics=(
-            nets.nearly_zero(nets.init_critic(first_key, *shapes, config.hidden)),
-            nets.nearly_zero(nets.init_critic(second_key, *shapes, config.hidden)),
+            start(nets.init_critic(first_key, *shapes, config.hidden)),
+            start(nets.init_critic(second_key, *shapes, config.hidden)),
         ),
-        value=nets.nearly_zero(nets.init_mlp(value_key, (shapes.observation_size, *config.hidden, 1))),
+        value=start(nets.init_mlp(value_key, (shapes.observation_size, *config.hidden, 1))),
     )
     state = MDPOState(
         networks=networks,

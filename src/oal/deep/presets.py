@@ -178,7 +178,11 @@ def _paper(policy: str, cost: str) -> LearnerConfig:
     """The paper's tables; what they leave open is as in the reference code (see docs/deviations.md)."""
     costs: dict[str, AnyCostConfig]
     if policy in OFF_POLICY:
-        costs = {"linear": LinearConfig(discounted=True), "neural": NeuralConfig(), "gail": GAILConfig()}
+        costs = {
+            "linear": LinearConfig(discounted=True, average="episodes"),
+            "neural": NeuralConfig(),
+            "gail": GAILConfig(),
+        }
         policies = {"mdpo": AnchoredConfig(), "sac": SACConfig(target_rate=0.01)}
         return LearnerConfig(
             policy, cost, "paper", policies[policy], costs[cost], replay_config=ReplayConfig(), bc_config=None
@@ -187,7 +191,7 @@ def _paper(policy: str, cost: str) -> LearnerConfig:
     batch = 1_024 if cost == "gail" else 2_000
     span: dict[str, Any] = {"update_every": 3 * batch, "window": 3 * batch}
     costs = {
-        "linear": LinearConfig(discounted=True, **span),
+        "linear": LinearConfig(discounted=True, average="episodes", **span),
         "neural": NeuralConfig(learning_rate=9e-5, bregman=100.0, minibatches=10, **span),
         "gail": GAILConfig(minibatches=1, **span),
     }
@@ -206,6 +210,7 @@ def _default(policy: str, cost: str) -> LearnerConfig:
         "minibatches": 10,
         "batch_size": 100,
         "lipschitz": 10.0,
+        "flat_start": True,
     }
     costs: dict[str, AnyCostConfig] = {
         "linear": LinearConfig(geometry="l2", update_every=500, window=5_000, **shared),
@@ -222,6 +227,7 @@ def _default(policy: str, cost: str) -> LearnerConfig:
             entropy_weight=0.04,
             frozen_critic=False,
             layer_norm=True,
+            flat_start=True,
             evaluation_updates=2_000,
             anchor_weight=1.0,
             anchor_updates=50_000,

@@ -44,6 +44,8 @@ class OnPolicyConfig:
     gamma: float = 0.99
     gae_lambda: float = 0.98
     standardise_advantages: bool = True
+    flat_start: bool = True
+    """The actor starts near 0: the first policy is about the same, wide one in every state."""
     entropy_weight: float = 0.0
     by_evidence: bool = False
     """The policy's step is as long as the evidence, how well the cost tells learner and expert apart, in [0, 1]:
@@ -190,7 +192,9 @@ def init_on_policy(
 ) -> OnPolicyState:
     """Draw a fresh state; `seed` is a 32-bit integer (see `oal.base.seeding.integer`)."""
     actor_key, critic_key = jax.random.split(jax.random.key(seed))
-    actor = nets.nearly_zero(nets.init_actor(actor_key, *shapes, config.hidden))
+    actor = nets.init_actor(actor_key, *shapes, config.hidden)
+    if config.flat_start:
+        actor = nets.nearly_zero(actor)
     critic = nets.init_mlp(critic_key, (shapes.observation_size, *config.hidden, 1))
     return OnPolicyState(
         actor=actor,

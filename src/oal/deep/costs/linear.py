@@ -30,9 +30,15 @@ class LinearConfig(CostConfig):
     fourier_scale: float = 1.0
     """Standard deviation of the random frequencies: larger sees finer differences."""
     clip: float | None = None
+    average: Literal["steps", "episodes"] = "steps"
+    """What the two players' features are compared by: their mean over steps, or the discounted averages of episodes,
+    (1-γ) Σ_t γ^t φ_t, as in the paper (which needs `discounted`)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        averaged = choice("average", self.average, ("steps", "episodes"))
+        if averaged == "episodes" and not (self.discounted and self.data == "window"):
+            raise InputError("the average over episodes is a discounted one over a window: set discounted=True too")
         at_least("step", self.step, 0.0)
         choice("geometry", self.geometry, ("l2", "normalised", "simplex"))
         choice("features", self.features, ("inputs", "fourier", "function"))
@@ -94,8 +100,10 @@ class Linear(CostBase):
         return view._replace(params=weights(config, dual)), {"dual": dual, "optimiser": None}
 
     def learn(self, before: CostState, view: CostView, learner: Pairs, expert: Pairs) -> Update:
+        # by episodes, the weights of `draw` are those of the average already
+        average = mean if self.config.average == "steps" else lambda values, weight: weight @ values
         of_learner, of_expert = (
-            mean(self.features(view, pairs.observation, pairs.action), pairs.weight)
+            average(self.features(view, pairs.observation, pairs.action), pairs.weight)
             for pairs in (flat(learner), flat(expert))
         )
         gap = of_learner - of_expert
@@ -103,7 +111,7 @@ class Linear(CostBase):
         return Update(weights(self.config, dual), {"dual": dual}, {"feature_gap": jnp.linalg.norm(gap)})
 
     def draw(self, memory: Replay, expert: ExpertData, rng: np.random.Generator) -> tuple[Pairs, Pairs]:
-        """All of the expert's pairs, and all of the window's: the means need no sampling."""
+        """All of the expert's pairs, and all of the window's: the averages need no sampling."""
         everything = jax.tree.map(lambda leaf: leaf[None], expert.pairs(None, self.weigh))
         if self.config.data != "window":
             return self.minibatches(memory, rng), everything
@@ -111,6 +119,9 @@ class Linear(CostBase):
         # always as many rows as the window has room for, so that one program serves; rows still to come weigh nothing
         learner = memory.pairs(np.resize(window, (1, self.config.window)), self.weigh)
         learner.weight[:, len(window) :] = 0.0
+        if self.config.average == "episodes":
+            for pairs, times in ((learner, memory.times[window]), (everything, expert.time)):
+                pairs.weight[:] *= (1.0 - self.gamma) / max(1, np.count_nonzero(times == 0))
         return learner, everything
 
 

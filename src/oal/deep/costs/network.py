@@ -29,6 +29,8 @@ class NetworkConfig(CostConfig):
     """Weight of (‖gradient in the inputs‖ - 1)² at mixtures of learner and expert pairs."""
     output_entropy: float = 0.001
     """Weight of the outputs' Bernoulli entropy, read as logits: it pulls them towards 0."""
+    flat_start: bool = False
+    """The network starts near 0: a cost that nobody has learned yet does not move the policy."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,8 +62,9 @@ class NetworkCost(CostBase):
         return self.network(view.params, self.standardised(view, observation, action))
 
     def begin(self, view: CostView, key: jax.Array, expert: Pairs) -> tuple[CostView, dict[str, Any]]:
-        # a cost that nobody has learned yet should not move the policy
-        params = nets.nearly_zero(nets.init_mlp(key, (self.input_size, *self.config.hidden, 1)))
+        params = nets.init_mlp(key, (self.input_size, *self.config.hidden, 1))
+        if self.config.flat_start:
+            params = nets.nearly_zero(params)
         return view._replace(params=params), {
             "dual": None,
             "optimiser": optax.adam(self.config.learning_rate).init(params),
@@ -74,7 +77,7 @@ class NetworkCost(CostBase):
             params, optimiser, key = carry
             key, mix_key = jax.random.split(key)
             (_, parts), gradient = jax.value_and_grad(self.loss, has_aux=True)(
-                params, before.view.params, view, *minibatch, mix_key
+                params, before.view, view, *minibatch, mix_key
             )
             step, optimiser = adam.update(gradient, optimiser)
             return (optax.apply_updates(params, step), optimiser, key), parts
@@ -85,9 +88,12 @@ class NetworkCost(CostBase):
         return Update(params, kept, jax.tree.map(jnp.mean, parts))
 
     def loss(
-        self, params: MLP, before: MLP, view: CostView, learner: Pairs, expert: Pairs, key: jax.Array
+        self, params: MLP, before: CostView, view: CostView, learner: Pairs, expert: Pairs, key: jax.Array
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """What a network descends on one minibatch [B, ...]: its objective and the penalties."""
+        """What a network descends on one minibatch [B, ...]: its objective and the penalties.
+
+        `before` is the cost before the round as it was, with its own standardisation of the inputs.
+        """
         config = self.config
         x = self.standardised(view, learner.observation, learner.action)
         y = self.standardised(view, expert.observation, expert.action)
@@ -100,7 +106,12 @@ class NetworkCost(CostBase):
             share = jax.random.uniform(key, (len(x), 1))
             penalty = lipschitz_penalty(partial(self.network, params), share * x + (1.0 - share) * y)
             parts["lipschitz"] = config.lipschitz * penalty
-        parts |= self.extra_penalties(lambda: outputs - self.network(before, jnp.concatenate([x, y])))
+
+        def change() -> jax.Array:
+            old = [self.output(before, pairs.observation, pairs.action) for pairs in (learner, expert)]
+            return outputs - jnp.concatenate(old)
+
+        parts |= self.extra_penalties(change)
         return sum(parts.values(), jnp.float32(0.0)), {f"cost_{name}": value for name, value in parts.items()}
 
     def draw(self, memory: Replay, expert: ExpertData, rng: np.random.Generator) -> tuple[Pairs, Pairs]:
