@@ -131,7 +131,7 @@ def test_policies_and_costs_without_steps_hold_at_every_step(rng):
 
 def test_a_hundred_thousand_states_fit():
     mdp = mdps.garnet(100_000, 2, 4, branching=3, seed=0)
-    kept = sum(array.nbytes for array in (mdp.indptr, mdp.successors, mdp.probabilities, mdp.cumulative))
+    kept = sum(array.nbytes for array in (mdp.indptr, mdp.successors, mdp.probabilities, mdp.transitions.cumulative))
     assert kept < 100e6
     d = mdps.occupancy(mdp, mdps.uniform_policy(mdp))
     np.testing.assert_allclose(d.sum((1, 2)), 1.0, atol=1e-12)

@@ -93,7 +93,8 @@ def learn(
     from oal.base.stats import mean_interval
     from oal.errors import InputError, at_least
     from oal.tabular import mdp, regret
-    from oal.tabular.learner import Sampler, TabularOAL, behavioural_cloning, learn_seeds
+    from oal.tabular.learner import TabularOAL, behavioural_cloning, learn_seeds
+    from oal.tabular.sampler import Sampler
 
     at_least("--demos", demos, 1)
     at_least("--episodes", episodes, 1)
@@ -250,15 +251,15 @@ def compare(
     from oal.base import seeding
     from oal.base.console import progress, table
     from oal.errors import at_least
-    from oal.tabular import baselines as prior
     from oal.tabular import mdp
+    from oal.tabular.compare import compare as compare_algorithms
 
     at_least("--demos", demos, 1)
     problem = environment(env, horizon)
     rng = seeding.generator(seed, "demonstrations", demos)
     trajectories = mdp.sample(problem, mdp.expert_policy(problem), demos, rng=rng)
     with progress(f"{problem.name}: algorithms", 12) as advance:
-        found = prior.compare(
+        found = compare_algorithms(
             problem, trajectories, cost_set, iterations=iterations, episodes=episodes, seed=seed, advance=advance
         )
     rows = [dataclasses.asdict(row) for row in found]
