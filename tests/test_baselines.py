@@ -511,6 +511,16 @@ def test_comparison_has_a_row_for_each_algorithm(rng, kind):
     assert again == same
 
 
+@pytest.mark.parametrize("preset, pooled", [("default", True), ("paper", False)])
+def test_all_estimated_models_are_pooled_where_oal_pools(rng, preset, pooled):
+    mdp = mdps.gridworld(3, 6)
+    demos = demos_of(mdp, rng)
+    options = {"preset": preset, "episodes": 40, "iterations": 10}
+    rows = compare(mdp, demos, "l2", **options)
+    assert rows == compare(mdp, demos, "l2", pooled=pooled, **options)
+    assert rows != compare(mdp, demos, "l2", pooled=not pooled, **options)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_row_beats_the_exact_solution(rng, kind):
     with_expert = small_mdp(2)

@@ -68,9 +68,9 @@ def compare(
     """Compare tabular OAL with the algorithms the paper stands on, from the same demonstrations.
 
     The algorithms that plan are given the true model, or one estimated from the demonstrations and as many episodes of
-    the uniform policy as OAL samples. OAL is read twice: the one policy it returns (`average_policy`), and the mixture
-    of the policies it played, whose gap is its regret divided by K. With a known model these are the same, and its
-    updates use no samples.
+    the uniform policy as OAL samples, pooled over the steps where OAL pools. OAL is read twice: the one policy it
+    returns (`average_policy`), and the mixture of the policies it played, whose gap is its regret divided by K. With a
+    known model these are the same, and its updates use no samples.
 
     Args:
         episodes: K, what OAL learns from and the estimated model is made of (besides the demonstrations).
@@ -93,7 +93,7 @@ def compare(
         for model in ("known", "estimated")
     }
     explored = sample(mdp, uniform_policy(mdp), episodes, rng=seeding.generator(seed, "comparison"))
-    pooled = bool(settings.get("pooled", False))
+    pooled = learners["estimated"].pooled
     models = {"known": mdp, "estimated": empirical_mdp([demos, explored], mdp, unseen=unseen, pooled=pooled)}
     games = {name: Game(model, demos, costs, truth=mdp, true_expert=d_expert) for name, model in models.items()}
     rows: list[Comparison] = []
