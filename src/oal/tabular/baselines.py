@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oal.errors import at_least
+from oal.tabular import passes
 from oal.tabular.game import Actions, Array, Game, MixedPolicy, Solution
 from oal.tabular.mdp import FiniteMDP, policy_of_occupancy
 
@@ -228,35 +229,25 @@ class Flow:
         from scipy import sparse
 
         H, S, A = self.shape = mdp.shape
-        reached = np.flatnonzero(mdp.initial > 0)
-        steps, states, rows, columns, entries = [], [], [], [], []
-        first, place = 0, np.zeros(S, dtype=np.int64)
-        for h in range(H):
-            n = len(reached)
-            steps.append(np.full(n, h))
-            states.append(reached)
-            variables = first * A + np.arange(n * A)
-            rows.append(first + np.repeat(np.arange(n), A))
-            columns.append(variables)
-            entries.append(np.ones(n * A))
-            first += n
-            if h + 1 == H:
-                break
-            table = (((0 if mdp.stationary else h) * S + reached)[:, None] * A + np.arange(A)).ravel()
-            width = mdp.indptr[table + 1] - mdp.indptr[table]
-            edges = np.repeat(mdp.indptr[table] - np.cumsum(width) + width, width) + np.arange(width.sum())
-            possible = mdp.probabilities[edges] > 0
-            source, edges = np.repeat(variables, width)[possible], edges[possible]
-            reached = np.unique(mdp.successors[edges])
-            place[reached] = np.arange(len(reached))
-            rows.append(first + place[mdp.successors[edges]])
-            columns.append(source)
-            entries.append(-mdp.probabilities[edges])
-        self.steps, self.states = np.concatenate(steps), np.concatenate(states)
-        where = (np.concatenate(rows), np.concatenate(columns))
-        self.matrix = sparse.csr_array((np.concatenate(entries), where), shape=(first, first * A))
-        self.mass = np.zeros(first)
-        self.mass[: len(steps[0])] = mdp.initial[states[0]]
+        reached = passes.reachable(mdp.transitions, H, S, A)
+        self.steps, self.states = np.nonzero(reached)
+        n = len(self.steps)
+        place = np.zeros((H, S), dtype=np.int64)
+        place[reached] = np.arange(n)
+        # Variables, A for each place, and the edges that lead from them to the next step.
+        before_last = np.flatnonzero(np.repeat(self.steps + 1 < H, A))
+        first = self.states if mdp.stationary else self.steps * S + self.states
+        table = (first[:, None] * A + np.arange(A)).ravel()[before_last]
+        width = mdp.indptr[table + 1] - mdp.indptr[table]
+        edges = np.repeat(mdp.indptr[table] - np.cumsum(width) + width, width) + np.arange(width.sum())
+        source = np.repeat(before_last, width)
+        possible = mdp.probabilities[edges] > 0
+        source, edges = source[possible], edges[possible]
+        after = place[self.steps[source // A] + 1, mdp.successors[edges]]
+        entries = np.concatenate([np.ones(n * A), -mdp.probabilities[edges]])
+        where = np.concatenate([np.repeat(np.arange(n), A), after]), np.concatenate([np.arange(n * A), source])
+        self.matrix = sparse.csr_array((entries, where), shape=(n, n * A))
+        self.mass = np.where(self.steps == 0, mdp.initial[self.states], 0.0)
 
     def read(self, x: Array) -> Array:
         """Return the entries of `x[H, S, A]` that are variables."""

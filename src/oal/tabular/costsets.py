@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from oal import equations
+from oal.equations import Array
 from oal.errors import InputError, choice
 
-Array = NDArray[np.float64]
 Shape = tuple[int, int, int]
 
 BOX, L2, SIMPLEX = 0, 1, 2

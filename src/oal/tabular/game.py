@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from oal.equations import Array
 from oal.errors import InputError, at_least, choice
 from oal.tabular import passes
 from oal.tabular.costsets import CostSet
 from oal.tabular.mdp import FiniteMDP, Trajectories, occupancy, policy_of_occupancy, sample
 from oal.tabular.sampler import Environment
 
-Array = NDArray[np.float64]
 Actions = NDArray[Any]
 Expert = Trajectories | ArrayLike
 """The experts' trajectories, whose occupancy is counted, or an occupancy `[H, S, A]`."""

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from oal import equations
 from oal.base import npz, seeding
 from oal.base.console import progress
+from oal.equations import Array
 from oal.errors import InputError, at_least, choice
 from oal.tabular import algorithm2, fastmath, passes
 from oal.tabular import slots as memory
@@ -26,8 +27,6 @@ from oal.tabular.costsets import KINDS, CostSet
 from oal.tabular.ledger import open_ledger
 from oal.tabular.mdp import FiniteMDP, Trajectories, expert_policy, occupancy, policy_of_occupancy
 from oal.tabular.sampler import Environment, Sampler
-
-Array = NDArray[np.float64]
 
 FORMAT = 1
 KIND = "oal.TabularOAL"

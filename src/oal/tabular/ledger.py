@@ -8,15 +8,13 @@ from typing import NamedTuple
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
 from oal import equations
+from oal.equations import Array
 from oal.tabular.costsets import BOX, L2, CostSet
 from oal.tabular.fastmath import jit, jit_inlined
 from oal.tabular.problem import Trajectories
 from oal.tabular.slots import find
-
-Array = NDArray[np.float64]
 
 
 class Ledger(NamedTuple):

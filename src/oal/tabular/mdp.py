@@ -7,10 +7,11 @@ The MDP itself is defined in `problem`, ready-made ones are in `families`; both 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from oal.equations import Array
 from oal.errors import InputError, at_least
 from oal.tabular import passes
 from oal.tabular.families import chain, from_gymnasium, garnet, gridworld, spawn
-from oal.tabular.problem import FiniteMDP, Floats, Trajectories, as_cost, as_policy
+from oal.tabular.problem import FiniteMDP, Trajectories, as_cost, as_policy
 from oal.tabular.sampler import make_discrete
 
 __all__ = [
@@ -35,21 +36,21 @@ __all__ = [
 ]
 
 
-def uniform_policy(mdp: FiniteMDP) -> Floats:
+def uniform_policy(mdp: FiniteMDP) -> Array:
     return np.full(mdp.shape, 1.0 / mdp.n_actions)
 
 
-def evaluate(mdp: FiniteMDP, policy: ArrayLike, cost: ArrayLike) -> tuple[Floats, Floats]:
+def evaluate(mdp: FiniteMDP, policy: ArrayLike, cost: ArrayLike) -> tuple[Array, Array]:
     """Return `V[H, S]` and `Q[H, S, A]`: the expected cost to go of a policy."""
     return passes.evaluate(mdp.transitions, as_policy(mdp, policy), as_cost(mdp, cost))
 
 
-def optimal_policy(mdp: FiniteMDP, cost: ArrayLike) -> tuple[Floats, Floats]:
+def optimal_policy(mdp: FiniteMDP, cost: ArrayLike) -> tuple[Array, Array]:
     """Return a deterministic policy `[H, S, A]` of least cost (the first action among equals) and its `V[H, S]`."""
     return passes.optimal(mdp.transitions, as_cost(mdp, cost))
 
 
-def occupancy(mdp: FiniteMDP, policy: ArrayLike) -> Floats:
+def occupancy(mdp: FiniteMDP, policy: ArrayLike) -> Array:
     """Return `d[h, s, a] = Pr(s_h = s, a_h = a)` of a policy started from the initial distribution."""
     return passes.occupancy(mdp.transitions, as_policy(mdp, policy))
 
@@ -59,7 +60,7 @@ def value(mdp: FiniteMDP, policy: ArrayLike, cost: ArrayLike) -> float:
     return float(mdp.initial @ evaluate(mdp, policy, cost)[0][0])
 
 
-def policy_of_occupancy(d: Floats, *, elsewhere: Floats | None = None) -> Floats:
+def policy_of_occupancy(d: Array, *, elsewhere: Array | None = None) -> Array:
     """Return the policy `d[h, s, a] / d[h, s]`; where the occupancy is zero it is uniform, or the one given."""
     mass = d.sum(-1, keepdims=True)
     other = 1.0 / d.shape[-1] if elsewhere is None else elsewhere
@@ -73,7 +74,7 @@ def sample(mdp: FiniteMDP, policy: ArrayLike, episodes: int, *, rng: np.random.G
     return Trajectories(*passes.sample(mdp.transitions, as_policy(mdp, policy), episodes, stream))
 
 
-def expert_policy(mdp: FiniteMDP) -> Floats:
+def expert_policy(mdp: FiniteMDP) -> Array:
     """Return the expert a family comes with: its own, or the optimal policy of its cost."""
     if mdp.expert is not None:
         return mdp.expert

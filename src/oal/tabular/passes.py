@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from oal.equations import Array
 from oal.tabular.fastmath import draw, invert, jit, uniform
 
-Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 
@@ -52,16 +52,16 @@ def evaluate(transitions, policy, cost):
     """Return V and Q of a policy."""
     indptr, successors, probabilities = transitions.indptr, transitions.successors, transitions.probabilities
     H, S, A = policy.shape
-    V = np.zeros((H + 1, S))
-    Q = np.zeros((H, S, A))
+    V = np.zeros((H, S))
+    Q = cost.copy()
     for h in range(H - 1, -1, -1):
         first = 0 if transitions.stationary else h * S
         for s in range(S):
             for a in range(A):
-                row = (first + s) * A + a
-                Q[h, s, a] = cost[h, s, a] + expected_next(indptr, successors, probabilities, row, V[h + 1])
+                if h + 1 < H:
+                    Q[h, s, a] += expected_next(indptr, successors, probabilities, (first + s) * A + a, V[h + 1])
                 V[h, s] += policy[h, s, a] * Q[h, s, a]
-    return V[:H], Q
+    return V, Q
 
 
 @jit
@@ -69,20 +69,21 @@ def optimal(transitions, cost):
     """Return a deterministic policy of least cost, the first action among equals, and its V."""
     indptr, successors, probabilities = transitions.indptr, transitions.successors, transitions.probabilities
     H, S, A = cost.shape
-    V = np.zeros((H + 1, S))
+    V = np.zeros((H, S))
     policy = np.zeros((H, S, A))
     for h in range(H - 1, -1, -1):
         first = 0 if transitions.stationary else h * S
         for s in range(S):
             best, least = 0, np.inf
             for a in range(A):
-                row = (first + s) * A + a
-                q = cost[h, s, a] + expected_next(indptr, successors, probabilities, row, V[h + 1])
+                q = cost[h, s, a]
+                if h + 1 < H:
+                    q += expected_next(indptr, successors, probabilities, (first + s) * A + a, V[h + 1])
                 if q < least:
                     best, least = a, q
             policy[h, s, best] = 1.0
             V[h, s] = least
-    return policy, V[:H]
+    return policy, V
 
 
 @jit

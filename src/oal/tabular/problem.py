@@ -8,13 +8,12 @@ list of successors with their probabilities, stored once for all steps when the 
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from oal.equations import Array
 from oal.errors import InputError, at_least
 from oal.tabular import passes
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from oal.tabular.passes import Index
 
 PROBABILITY_TOLERANCE = 1e-8
 
@@ -31,15 +30,15 @@ class FiniteMDP:
     horizon: int
     n_states: int
     n_actions: int
-    initial: Floats
-    indptr: Ints
+    initial: Array
+    indptr: Index
     """Row `((h * S) + s) * A + a` of the transition table is `indptr[row]:indptr[row + 1]`; h = 0 if `stationary`."""
-    successors: Ints
-    probabilities: Floats
+    successors: Index
+    probabilities: Array
     stationary: bool
     name: str = "mdp"
-    cost: Floats | None = None
-    expert: Floats | None = None
+    cost: Array | None = None
+    expert: Array | None = None
     transitions: passes.Transitions = field(init=False, repr=False)
     """All that the compiled code reads of it, running sums for sampling included."""
 
@@ -177,7 +176,7 @@ class FiniteMDP:
         """Whether there is an expert: its policy, or a cost that it minimises."""
         return self.expert is not None or self.cost is not None
 
-    def table(self) -> Floats:
+    def table(self) -> Array:
         """Return the dense `p[H, S, A, S']` (for small MDPs)."""
         size = self.horizon * self.n_states**2 * self.n_actions
         if size > 5e7:
@@ -206,8 +205,8 @@ class FiniteMDP:
 class Trajectories:
     """Episodes of a finite MDP: `states[N, H]` and `actions[N, H]`, whole numbers."""
 
-    states: Ints
-    actions: Ints
+    states: Index
+    actions: Index
 
     def __post_init__(self) -> None:
         for name in ("states", "actions"):
@@ -240,7 +239,7 @@ class Trajectories:
                     "they were recorded in another MDP"
                 )
 
-    def occupancy(self, shape: tuple[int, int, int]) -> Floats:
+    def occupancy(self, shape: tuple[int, int, int]) -> Array:
         """Estimate d^E by counting: `d_hat[h, s, a]` is the share of episodes with `(s, a)` at step h."""
         self.check(shape)
         d = np.zeros(shape)
@@ -249,7 +248,7 @@ class Trajectories:
         return d
 
 
-def as_initial(initial: ArrayLike | int, n_states: int) -> Floats:
+def as_initial(initial: ArrayLike | int, n_states: int) -> Array:
     """Return an initial distribution `[S]`, given as one or as the only state to start from."""
     if isinstance(initial, (int, np.integer)):
         if not 0 <= initial < n_states:
@@ -260,7 +259,7 @@ def as_initial(initial: ArrayLike | int, n_states: int) -> Floats:
     return np.asarray(initial, dtype=np.float64)
 
 
-def _check_distribution(what: str, values: Floats, size: int) -> None:
+def _check_distribution(what: str, values: Array, size: int) -> None:
     if values.shape != (size,):
         raise InputError(f"{what} has the shape {values.shape}: it must be ({size},)")
     bad = ~np.isfinite(values) | (values < 0)
@@ -270,7 +269,7 @@ def _check_distribution(what: str, values: Floats, size: int) -> None:
         raise InputError(f"{what} sums to {values.sum():.10g}: it must sum to one")
 
 
-def _per_step(mdp: FiniteMDP, values: ArrayLike, what: str) -> Floats:
+def _per_step(mdp: FiniteMDP, values: ArrayLike, what: str) -> Array:
     array = np.asarray(values, dtype=np.float64)
     if array.shape not in (mdp.shape, mdp.shape[1:]):
         raise InputError(f"{what} has the shape {array.shape}: it must be [H, S, A] = {mdp.shape} or {mdp.shape[1:]}")
@@ -280,12 +279,12 @@ def _per_step(mdp: FiniteMDP, values: ArrayLike, what: str) -> Floats:
     return np.ascontiguousarray(array if array.shape == mdp.shape else np.array(np.broadcast_to(array, mdp.shape)))
 
 
-def as_cost(mdp: FiniteMDP, cost: ArrayLike) -> Floats:
+def as_cost(mdp: FiniteMDP, cost: ArrayLike) -> Array:
     """Return a cost as `[H, S, A]`."""
     return _per_step(mdp, cost, "cost")
 
 
-def as_policy(mdp: FiniteMDP, policy: ArrayLike) -> Floats:
+def as_policy(mdp: FiniteMDP, policy: ArrayLike) -> Array:
     """Return a policy as `[H, S, A]` after checking that its rows are distributions."""
     array = _per_step(mdp, policy, "policy")
     if array.min() < 0 or np.abs(array.sum(-1) - 1).max() > PROBABILITY_TOLERANCE:

@@ -4,12 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oal.errors import InputError, at_least
+from oal.tabular.passes import Index
 from oal.tabular.problem import FiniteMDP
-
-Ints = NDArray[np.int64]
 
 
 def make_discrete(env_id: str, **options: Any) -> Any:
@@ -45,7 +43,7 @@ class Sampler:
     def shape(self) -> tuple[int, int, int]:
         return self.horizon, self.n_states, self.n_actions
 
-    def episode(self, act: Callable[[int, int], int], *, seed: int | None = None) -> tuple[Ints, Ints]:
+    def episode(self, act: Callable[[int, int], int], *, seed: int | None = None) -> tuple[Index, Index]:
         """Play an episode of H steps with `act(h, s)`; return its states and actions."""
         states = np.empty(self.horizon, dtype=np.int64)
         actions = np.empty(self.horizon, dtype=np.int64)

@@ -14,10 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from oal.equations import Array
 from oal.tabular.fastmath import jit
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
+from oal.tabular.passes import Index
 
 HOEFFDING, BERNSTEIN = 0, 1
 FIRST_ROOM = 4
