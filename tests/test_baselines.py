@@ -485,6 +485,15 @@ def test_the_sink_keeps_planning_to_what_was_seen(rng):
     assert found["sink"].gap < 1e-9
 
 
+def test_oal_prior_offers_the_baselines_what_they_take_and_return_and_the_comparison():
+    import oal
+
+    algorithms = {"cloning", "frank_wolfe", "mwal", "no_regret_costs", "projection", "solve_lp", "compare"}
+    data = {"Comparison", "Game", "MixedPolicy", "Solution", "empirical_mdp"}
+    assert set(oal.prior.__all__) == algorithms | data
+    assert all(hasattr(oal.prior, name) for name in oal.prior.__all__)
+
+
 # The comparison -----------------------------------------------------------------------------------------------------
 
 

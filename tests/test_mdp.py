@@ -595,6 +595,16 @@ def test_an_environment_without_a_table_is_refused(corridor):
         mdps.from_gymnasium(corridor, 4, table=False)
 
 
+def test_oal_mdp_offers_the_problem_what_is_done_with_it_and_the_families():
+    import oal
+
+    problem = {"FiniteMDP", "Trajectories", "as_cost", "as_policy", "expert_policy", "uniform_policy"}
+    done = {"evaluate", "occupancy", "optimal_policy", "policy_of_occupancy", "sample", "value"}
+    families = {"chain", "from_gymnasium", "garnet", "gridworld", "make_discrete", "spawn"}
+    assert set(oal.mdp.__all__) == problem | done | families
+    assert all(hasattr(oal.mdp, name) for name in oal.mdp.__all__)
+
+
 def test_an_mdp_does_not_change(rng):
     mdp = random_mdp(rng)
     with pytest.raises(dataclasses.FrozenInstanceError):

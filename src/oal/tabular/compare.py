@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from oal.base import seeding
 from oal.errors import at_least
-from oal.tabular.baselines import Flow, cloning, frank_wolfe, mwal, no_regret_costs, projection, solve_lp
+from oal.tabular.baselines import cloning, frank_wolfe, mwal, no_regret_costs, projection, solve_lp
 from oal.tabular.costsets import CostSet
 from oal.tabular.game import Game, MixedPolicy, Solution, empirical_mdp
 from oal.tabular.learner import TabularOAL
@@ -17,7 +17,6 @@ from oal.tabular.mdp import FiniteMDP, Trajectories, expert_policy, occupancy, s
 # `oal.prior` is this module: it offers the algorithms and what they take and return as well.
 __all__ = [
     "Comparison",
-    "Flow",
     "Game",
     "MixedPolicy",
     "Solution",

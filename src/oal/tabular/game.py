@@ -239,7 +239,7 @@ class Game:
                 raise InputError(
                     f"the cost set is one of the shape {given.shape}, but {one.name} has the shape {one.shape}"
                 )
-        self.mdp, self.given, self.truth = mdp, given, truth
+        self.mdp, self.true_cost_set, self.truth = mdp, given, truth
         self.has_sink = mdp.shape != given.shape
         self.cost_set = _with_sink(given) if self.has_sink else given
         expert = _expert_occupancy(expert, given.shape)
@@ -255,9 +255,9 @@ class Game:
 
     def require(self, kind: str, algorithm: str) -> None:
         """Refuse a cost set that an algorithm is not for."""
-        if self.given.kind != kind:
+        if self.true_cost_set.kind != kind:
             raise InputError(
-                f"{algorithm} is for the cost set {kind}, not for {self.given.kind}: give the game "
+                f"{algorithm} is for the cost set {kind}, not for {self.true_cost_set.kind}: give the game "
                 f"CostSet('{kind}', ...), or use solve_lp or no_regret_costs, which take every cost set"
             )
 
@@ -280,7 +280,7 @@ class Game:
 
     def start(self, actions: ArrayLike | None) -> Actions:
         """Return the policy to start from: the one given (`[H, S]` or `[S]`), or the first action everywhere."""
-        H, S, A = self.given.shape
+        H, S, A = self.true_cost_set.shape
         table = np.zeros((H, S), dtype=np.int64) if actions is None else np.asarray(actions)
         if table.shape not in ((H, S), (S,)) or not np.issubdtype(table.dtype, np.integer):
             raise InputError(f"start is {table.dtype} of the shape {table.shape}: give the actions [H, S] = {(H, S)}")
@@ -305,7 +305,7 @@ class Game:
         """Measure a policy of the model, and return it as a policy of the MDP the expert is one of."""
         d = _occupancy_of(policy, self.mdp)
         upper = self.gap(self.cost_set.coordinates(d))
-        S = self.given.shape[1]
+        S = self.true_cost_set.shape[1]
         if isinstance(policy, MixedPolicy):
             policy = MixedPolicy(policy.weights, policy.actions[:, :, :S], policy.n_actions)
         else:
@@ -314,7 +314,7 @@ class Game:
         gap = upper
         if self.truth is not None or not self.has_sink:
             executed = d if self.truth is None else _occupancy_of(policy, self.truth)
-            gap = self.given.support(self.given.coordinates(executed - self.true_expert))
+            gap = self.true_cost_set.support(self.true_cost_set.coordinates(executed - self.true_expert))
         return Solution(
             algorithm=algorithm,
             policy=policy,

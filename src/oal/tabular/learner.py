@@ -30,8 +30,6 @@ from oal.tabular.sampler import Environment, Sampler
 
 FORMAT = 1
 KIND = "oal.TabularOAL"
-_NOTHING = np.zeros(0), np.zeros(0, dtype=np.int64)
-NO_TRANSITIONS = passes.Transitions(_NOTHING[1], _NOTHING[1], _NOTHING[0], _NOTHING[0], True, _NOTHING[0], _NOTHING[0])
 
 
 @dataclass(frozen=True)
@@ -171,7 +169,7 @@ class TabularOAL:
         self._regrets: list[Array] = []
         self._trajectories: list[NDArray[np.int32]] = []
         self._stream = seeding.sequence(seed, "tabular").generate_state(4, np.uint64)
-        self._truth = NO_TRANSITIONS if table is None else table.transitions
+        self._truth = passes.NO_TRANSITIONS if table is None else table.transitions
         self._rules = self._make_rules(initial_cost)
         self._slots = memory.empty(self._rules)
         self._weights = np.zeros(self.cost_set.phi.shape[1])
@@ -460,15 +458,11 @@ class TabularOAL:
             learner = cls(
                 env,
                 Trajectories(arrays["demo_states"], arrays["demo_actions"]),
-                cost_set=about["cost_set"],
                 features=None if box else arrays["features"],
                 preset="paper",
-                model=about["model"],
                 initial_cost=about["default_cost"] if box else None,
                 regret="exact" if about["exact_regret"] else "none",
-                decompose=about["decompose"],
-                keep_trajectories=about["keep_trajectories"],
-                seed=about["seed"],
+                **{name: about[name] for name in ("cost_set", "model", "decompose", "keep_trajectories", "seed")},
                 **about["settings"],
             )
             slots = memory.Slots(**{name: arrays[f"slots.{name}"].copy() for name in memory.Slots._fields})

@@ -26,6 +26,11 @@ class Transitions(NamedTuple):
     initial_cumulative: Array
 
 
+_none, _nowhere = np.zeros(0), np.zeros(0, dtype=np.int64)
+NO_TRANSITIONS = Transitions(_nowhere, _nowhere, _none, _none, True, _none, _none)
+"""What is known of an environment that can only be sampled."""
+
+
 @jit
 def cumulate_rows(indptr, probabilities):
     """Return the running sums of the probabilities within each row."""
