@@ -157,19 +157,19 @@ def update_players(slots, rules, weights, k):
                         for e in range(start, stop):
                             variance += edge_weight[e] * (V[below + edge_to[e]] - mean) ** 2
                         variance *= inverse[row]
-                q = cost[i] - rules.cost_low + mean
+                q = cost[i] - rules.cost_low + mean  # line 7
                 if bernstein:
                     q -= (deviation * math.sqrt(variance) + fallback * root[row]) * root[row]
                 elif with_bonus:
                     q -= hoeffding * root[row]
-                q = max(q, 0.0)
+                q = max(q, 0.0)  # line 8
                 Q[i] = q
-                expected += policy[i] * q
-                logits[i] -= policy_step * q
+                expected += policy[i] * q  # line 9
+                logits[i] -= policy_step * q  # line 14
                 largest = max(largest, logits[i])
                 if box:
-                    c = cost[i] + cost_step * (occupancy[i] - expert[i])
-                    cost[i] = min(max(c, 0.0), 1.0)
+                    c = cost[i] + cost_step * (occupancy[i] - expert[i])  # line 16
+                    cost[i] = min(max(c, 0.0), 1.0)  # line 17
             V[slot] = expected
             for a in range(A):
                 # Kept near zero: a constant does not change the policy, and it keeps the digits for the differences.

@@ -144,7 +144,7 @@ def from_gymnasium(env_id: str, horizon: int, **options: Any) -> FiniteMDP:
     """Read the transition table of a toy-text environment (FrozenLake, CliffWalking, Taxi) as installed.
 
     An episode that terminates spends the rest of the horizon in the state it ended in. A state that is entered both
-    with and without termination gets an absorbing copy of its own, so that the process stays Markov.
+    with and without termination gets an absorbing copy, so that the process stays Markov.
     The cost is minus the expected reward.
     """
     env = make_discrete(env_id, **options)

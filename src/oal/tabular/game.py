@@ -166,9 +166,9 @@ def empirical_mdp(
         pooled: one estimate for all steps, right when the dynamics do not depend on the step.
         initial: the initial distribution, `"estimated"` from the first states or `"known"` (needs a `FiniteMDP`).
 
-    An MDP with a sink has one state more than `like`. The algorithms of this module take it together with the cost set
-    and the expert of `like`: the box then also holds costs of the sink, and linear costs get one feature more, which is
-    one in the sink and zero elsewhere. Their policies are again policies of `like`.
+    An MDP with a sink has one state more than `like`. A `Game` takes it together with the cost set and the expert of
+    `like`: the box then also holds costs of the sink, and linear costs get one feature more, which is one in the sink
+    and zero elsewhere. Policies of its solutions are again policies of `like`.
     """
     choice("unseen", unseen, ("sink", "stay"))
     choice("initial", initial, ("estimated", "known"))

@@ -269,7 +269,7 @@ def _resize(slots: Slots, rules: Rules, room: Index, edges: int) -> Slots:
 
 
 def check(slots: Slots, fresh: Slots, rules: Rules) -> None:
-    """Refuse slots read from a file that the compiled code, which checks no bounds, would stumble over."""
+    """Refuse slots read from a file that do not fit together: the compiled code checks no bounds."""
     for name in Slots._fields:
         given, like = getattr(slots, name), getattr(fresh, name)
         if given.dtype != like.dtype or given.shape[1:] != like.shape[1:] or not given.flags.c_contiguous:
