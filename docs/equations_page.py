@@ -23,7 +23,7 @@ INTRODUCTION = """\
 # Equations
 
 Each tabular equation of the paper is one pure function of [`oal.equations`](../src/oal/equations.py), in the paper's
-order. The compiled code ([`kernels`](../src/oal/tabular/kernels.py)) is tested against them, episode by episode
+order. The compiled code ([`algorithm2`](../src/oal/tabular/algorithm2.py)) is tested against them, episode by episode
 ([`tests/test_tabular.py`](../tests/test_tabular.py)). Symbols and index conventions are in [notation.md](notation.md),
 differences from the paper in [deviations.md](deviations.md).
 

@@ -550,21 +550,21 @@ def solving() -> Trace:
     model = prior.empirical_mdp([shown], problem)
     exact = oal.mdp.occupancy(problem, policy)
     judged = {"truth": problem, "true_expert": oal.mdp.occupancy(problem, oal.mdp.expert_policy(problem))}
-    for name, call in {
-        "cloning": lambda *given, **rest: prior.cloning(*given, "box", **rest),
-        "cloning-l2": lambda *given, **rest: prior.cloning(*given, "l2", **rest),
-        "projection": partial(prior.projection, iterations=15),
-        "frank-wolfe": partial(prior.frank_wolfe, iterations=15, away_steps=False),
-        "away-steps": partial(prior.frank_wolfe, iterations=15),
-        "mwal": partial(prior.mwal, iterations=15),
-        "no-regret": partial(prior.no_regret_costs, iterations=15),
-        "lp-box": lambda *given, **rest: prior.solve_lp(*given, "box", **rest),
-        "lp-l2": lambda *given, **rest: prior.solve_lp(*given, "l2", **rest),
-        "lp-simplex": lambda *given, **rest: prior.solve_lp(*given, "simplex", **rest),
+    for name, (cost_set, solve) in {
+        "cloning": ("box", prior.cloning),
+        "cloning-l2": ("l2", prior.cloning),
+        "projection": ("l2", partial(prior.projection, iterations=15)),
+        "frank-wolfe": ("l2", partial(prior.frank_wolfe, iterations=15, away_steps=False)),
+        "away-steps": ("l2", partial(prior.frank_wolfe, iterations=15)),
+        "mwal": ("simplex", partial(prior.mwal, iterations=15)),
+        "no-regret": ("box", partial(prior.no_regret_costs, iterations=15)),
+        "lp-box": ("box", prior.solve_lp),
+        "lp-l2": ("l2", prior.solve_lp),
+        "lp-simplex": ("simplex", prior.solve_lp),
     }.items():
         cases = {"known": (problem, shown, {}), "estimated": (model, shown, judged), "exact": (problem, exact, {})}
         for case, (planned_in, imitated, rest) in cases.items():
-            found = call(planned_in, imitated, **rest)
+            found = solve(prior.Game(planned_in, imitated, cost_set, **rest))
             trace[f"{name}/{case}/history"] = found.history
             bounds = (found.gap, found.upper, found.lower, found.mdps_solved, found.iterations)
             trace[f"{name}/{case}/bounds"] = np.array(bounds, np.float64)

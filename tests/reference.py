@@ -3,8 +3,8 @@
 import numpy as np
 
 from oal import equations
-from oal.tabular import kernels
 from oal.tabular.costsets import CostSet
+from oal.tabular.fastmath import uniform
 from oal.tabular.learner import Settings
 from oal.tabular.mdp import FiniteMDP, Trajectories
 
@@ -80,7 +80,7 @@ class ReferenceOAL:
 
     def roll_out(self):
         H = self.shape[0]
-        draw = lambda row: int(np.argmax(np.cumsum(row) > kernels.uniform(self.stream)))  # noqa: E731
+        draw = lambda row: int(np.argmax(np.cumsum(row) > uniform(self.stream)))  # noqa: E731
         states, actions = np.zeros(H, dtype=int), np.zeros(H, dtype=int)
         s = draw(self.mdp.initial)
         for h in range(H):

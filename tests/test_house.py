@@ -161,7 +161,7 @@ assert show(typer.main.get_command(app), []) > 5
 
 def test_tabular_learning_does_without_the_deep_part():
     assert (
-        loaded_after("import oal.tabular, oal.tabular.regret, oal.tabular.baselines") & {"jax", "optax", "gymnasium"}
+        loaded_after("import oal.tabular, oal.tabular.regret, oal.tabular.compare") & {"jax", "optax", "gymnasium"}
         == set()
     )
 

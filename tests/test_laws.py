@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from bruteforce import random_mdp
-from oal.tabular import kernels
+from oal.tabular import algorithm2, passes
 from oal.tabular import mdp as mdps
 from oal.tabular.learner import TabularOAL
 from oal.tabular.mdp import FiniteMDP, Trajectories
@@ -177,16 +177,16 @@ def test_a_loaded_learner_is_not_compiled_again(tmp_path, cost_set):
     mdp = mdps.garnet(6, 3, 4, seed=0)
     demos = mdps.sample(mdp, mdps.expert_policy(mdp), 5, rng=np.random.default_rng(0))
     TabularOAL(mdp, demos, cost_set=cost_set).learn(5).save(tmp_path / "learner.npz")
-    before = len(kernels.learn.signatures)
+    before = len(algorithm2.learn.signatures)
     TabularOAL.load(tmp_path / "learner.npz", mdp).learn(5)
-    assert len(kernels.learn.signatures) == before
+    assert len(algorithm2.learn.signatures) == before
 
 
 def test_policies_and_costs_are_given_to_one_compiled_function():
     mdp = mdps.garnet(6, 3, 4, seed=0)
     mdps.value(mdp, mdps.uniform_policy(mdp), mdp.cost)
-    before = len(kernels.evaluate.signatures)
+    before = len(passes.evaluate.signatures)
     mdps.value(mdp, np.full((6, 3), 1 / 3), np.zeros((6, 3)))
     mdps.value(mdp, np.full((6, 3), 1 / 3).tolist(), np.ones((6, 3), dtype=int))
     mdps.value(mdp, mdps.expert_policy(mdp), np.asfortranarray(mdp.cost))
-    assert len(kernels.evaluate.signatures) == before
+    assert len(passes.evaluate.signatures) == before

@@ -131,7 +131,7 @@ def test_policies_and_costs_without_steps_hold_at_every_step(rng):
 
 def test_a_hundred_thousand_states_fit():
     mdp = mdps.garnet(100_000, 2, 4, branching=3, seed=0)
-    kept = sum(array.nbytes for array in (mdp.indptr, mdp.successors, mdp.probabilities, mdp.cumulative))
+    kept = sum(array.nbytes for array in (mdp.indptr, mdp.successors, mdp.probabilities, mdp.transitions.cumulative))
     assert kept < 100e6
     d = mdps.occupancy(mdp, mdps.uniform_policy(mdp))
     np.testing.assert_allclose(d.sum((1, 2)), 1.0, atol=1e-12)
@@ -593,6 +593,16 @@ def test_bad_input_is_refused_by_name(case):
 def test_an_environment_without_a_table_is_refused(corridor):
     with pytest.raises(InputError, match="has no transition table: learn from samples"):
         mdps.from_gymnasium(corridor, 4, table=False)
+
+
+def test_oal_mdp_offers_the_problem_what_is_done_with_it_and_the_families():
+    import oal
+
+    problem = {"FiniteMDP", "Trajectories", "as_cost", "as_policy", "expert_policy", "uniform_policy"}
+    done = {"evaluate", "occupancy", "optimal_policy", "policy_of_occupancy", "sample", "value"}
+    families = {"chain", "from_gymnasium", "garnet", "gridworld", "make_discrete", "spawn"}
+    assert set(oal.mdp.__all__) == problem | done | families
+    assert all(hasattr(oal.mdp, name) for name in oal.mdp.__all__)
 
 
 def test_an_mdp_does_not_change(rng):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from oal.errors import InputError
     from oal.lab import run as training
     from oal.tabular import TabularOAL, mdp, regret
-    from oal.tabular import baselines as prior
+    from oal.tabular import compare as prior
     from oal.tabular.costsets import CostSet
     from oal.tabular.mdp import FiniteMDP
 
@@ -28,7 +28,7 @@ _MODULES = {
     "demos": "demos",
     "envs": "envs",
     "mdp": "tabular.mdp",
-    "prior": "tabular.baselines",
+    "prior": "tabular.compare",
     "regret": "tabular.regret",
     "tabular": "tabular",
     "training": "lab.run",

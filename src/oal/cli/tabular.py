@@ -1,4 +1,4 @@
-"""`oal tabular`: learn in finite MDPs, compare with the prior algorithms."""
+"""`oal tabular`: learn in finite MDPs, compare with the algorithms before OAL."""
 
 import json
 from pathlib import Path
@@ -48,6 +48,17 @@ def environment(name: str, horizon: int | None) -> Any:
         ) from None
 
 
+def demonstrations(problem: Any, episodes: int, seed: int) -> Any:
+    """Sample episodes of the problem's expert."""
+    from oal.base import seeding
+    from oal.errors import at_least
+    from oal.tabular import mdp
+
+    at_least("--demos", episodes, 1)
+    rng = seeding.generator(seed, "demonstrations", episodes)
+    return mdp.sample(problem, mdp.expert_policy(problem), episodes, rng=rng)
+
+
 def given(**options: Any) -> dict[str, Any]:
     """Keep the options that were given on the command line; the preset decides the others."""
     return {name: value for name, value in options.items() if value is not None}
@@ -93,15 +104,15 @@ def learn(
     from oal.base.stats import mean_interval
     from oal.errors import InputError, at_least
     from oal.tabular import mdp, regret
-    from oal.tabular.learner import Sampler, TabularOAL, behavioural_cloning, learn_seeds
+    from oal.tabular.learner import TabularOAL, behavioural_cloning, learn_seeds
+    from oal.tabular.sampler import Sampler
 
-    at_least("--demos", demos, 1)
     at_least("--episodes", episodes, 1)
     at_least("--seeds", seeds, 1)
     problem = environment(env, horizon)
     if samples_only and "-v" not in env:
         raise InputError(f"--samples-only is for Gymnasium environments, and {env} is a table: leave it out")
-    expert = mdp.expert_policy(problem)
+    d_expert = mdp.occupancy(problem, mdp.expert_policy(problem))
     settings = given(
         bonus=bonus,
         bonus_scale=bonus_scale,
@@ -115,10 +126,9 @@ def learn(
     )
 
     def make(one: int) -> TabularOAL:
-        trajectories = mdp.sample(problem, expert, demos, rng=seeding.generator(one, "demonstrations", demos))
         return TabularOAL(
             Sampler(env, problem.horizon, max_episode_steps=problem.horizon + 1) if samples_only else problem,
-            trajectories,
+            demonstrations(problem, demos, one),
             cost_set=cost_set,
             preset=preset,
             model="known" if known_model else "estimated",
@@ -127,25 +137,20 @@ def learn(
         )
 
     def measure(learner: TabularOAL) -> dict[str, Any]:
-        box = learner.cost_set
-        d_expert = mdp.occupancy(problem, expert)
-        gap = lambda policy: box.support(box.coordinates(mdp.occupancy(problem, policy) - d_expert))  # noqa: E731
-        cloned = behavioural_cloning(learner.demos, problem.shape)
+        costs = learner.cost_set
+        gap = lambda policy: costs.support(costs.coordinates(mdp.occupancy(problem, policy) - d_expert))  # noqa: E731
         result = {
             "seed": learner.seed,
             "gap_last": gap(learner.policy),
             "gap_average": gap(learner.average_policy),
-            "gap_bc": gap(cloned),
+            "gap_bc": gap(behavioural_cloning(learner.demos, problem.shape)),
             "visited": learner.visited,
         }
         if samples_only:
             rng = seeding.generator(learner.seed, "regret estimate")
-            e = regret.estimate(learner.cost_set, learner.trajectories, learner.demos, rng=rng)
-            return result | {
-                "regret_per_episode": e.regret / episodes,
-                "low": e.low / episodes,
-                "high": e.high / episodes,
-            }
+            e = regret.estimate(costs, learner.trajectories, learner.demos, rng=rng)
+            ends = {"low": e.low / episodes, "high": e.high / episodes}
+            return result | {"regret_per_episode": e.regret / episodes} | ends
         return result | {"regret_per_episode": learner.regret[-1] / episodes, "curve": learner.regret}
 
     with progress(f"{problem.name}: runs", seeds) as advance:
@@ -159,15 +164,8 @@ def learn(
     summary = {name: mean_interval([result[name] for result in results]) for name in names}
     curves = [result.pop("curve") for result in results if "curve" in result]
     if out is not None:
-        _write(
-            out,
-            problem.name,
-            results,
-            curves,
-            problem.shape,
-            demos,
-            {"env": env, "cost_set": cost_set, "preset": preset} | settings,
-        )
+        config = {"env": env, "cost_set": cost_set, "preset": preset} | settings
+        _write(out, problem, results, curves, demos, config)
     if as_json:
         document = {
             "env": problem.name,
@@ -194,17 +192,15 @@ def learn(
         typer.echo(f"Curves and picture: {out}")
 
 
-def _write(
-    out: Path, name: str, results: list[Any], curves: list[Any], shape: Any, demos: int, config: dict[str, Any]
-) -> None:
+def _write(out: Path, problem: Any, results: list[Any], curves: list[Any], demos: int, config: dict[str, Any]) -> None:
+    """Write the runs, the configuration and, where the regret is exact, its curves as data and picture."""
     import numpy as np
 
     from oal.base import files, plots
-    from oal.base.files import write_csv
     from oal.base.provenance import provenance
     from oal.tabular import regret
 
-    write_csv(out / "runs.csv", results)
+    files.write_csv(out / "runs.csv", results)
     files.write_json(out / "config.json", config | provenance())
     if not curves:
         return
@@ -214,19 +210,14 @@ def _write(
         for r, c in zip(results, curves, strict=True)
         for i in k
     ]
-    write_csv(out / "regret.csv", rows)
+    files.write_csv(out / "regret.csv", rows)
+    bound = regret.bound(problem.shape, len(curves[0]), demos)
     with plots.picture(out / "regret") as axes:
         for curve in curves:
             axes.plot(k, curve[k - 1], lw=1, alpha=0.5, color=plots.COLOURS[0])
         axes.plot(k, np.mean(curves, axis=0)[k - 1], lw=2, color=plots.COLOURS[0], label="mean over seeds")
-        axes.plot(
-            k,
-            regret.bound(shape, len(curves[0]), demos)[k - 1],
-            ls="--",
-            color="0.5",
-            label="theorem's bound (constants 1)",
-        )
-        axes.set(xscale="log", yscale="log", xlabel="episode", ylabel="AL regret", title=name)
+        axes.plot(k, bound[k - 1], ls="--", color="0.5", label="theorem's bound (constants 1)")
+        axes.set(xscale="log", yscale="log", xlabel="episode", ylabel="AL regret", title=problem.name)
         axes.legend()
 
 
@@ -247,18 +238,13 @@ def compare(
 ) -> None:
     import dataclasses
 
-    from oal.base import seeding
     from oal.base.console import progress, table
-    from oal.errors import at_least
-    from oal.tabular import baselines as prior
-    from oal.tabular import mdp
+    from oal.tabular.compare import compare as compare_algorithms
 
-    at_least("--demos", demos, 1)
     problem = environment(env, horizon)
-    rng = seeding.generator(seed, "demonstrations", demos)
-    trajectories = mdp.sample(problem, mdp.expert_policy(problem), demos, rng=rng)
+    trajectories = demonstrations(problem, demos, seed)
     with progress(f"{problem.name}: algorithms", 12) as advance:
-        found = prior.compare(
+        found = compare_algorithms(
             problem, trajectories, cost_set, iterations=iterations, episodes=episodes, seed=seed, advance=advance
         )
     rows = [dataclasses.asdict(row) for row in found]

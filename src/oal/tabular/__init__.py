@@ -1,5 +1,6 @@
-"""Tabular online apprenticeship learning: Algorithm 2 of the paper, exact regret, and the algorithms before it."""
+"""Tabular online apprenticeship learning: Algorithm 2 of the paper, exact regret, and the baselines before it."""
 
-from oal.tabular.learner import Sampler, Settings, TabularOAL, behavioural_cloning, learn_seeds, settings_for
+from oal.tabular.learner import Settings, TabularOAL, behavioural_cloning, learn_seeds, settings_for
+from oal.tabular.sampler import Sampler
 
 __all__ = ["Sampler", "Settings", "TabularOAL", "behavioural_cloning", "learn_seeds", "settings_for"]

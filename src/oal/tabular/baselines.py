@@ -1,35 +1,24 @@
-"""The algorithms the paper stands on, which solve MDPs where online apprenticeship learning solves none.
+"""The algorithms before online apprenticeship learning, which solve MDPs where it solves none.
 
 Behavioural cloning, the projection algorithm (Abbeel & Ng 2004), multiplicative weights (MWAL, Syed & Schapire 2008),
-Frank-Wolfe with and without away steps (Zahavy et al. 2020), and the exact value of the apprenticeship-learning game by
-linear programming. Each plans in a `FiniteMDP`, the true one or one estimated by `empirical_mdp`, and returns a
-`Solution` with its policy, the policy's gap, bounds on the game's value and the number of MDPs it solved.
+no-regret costs, Frank-Wolfe with away steps (Zahavy et al. 2020), and the exact value of the game by linear
+programming. Each takes a `Game` and returns a `Solution` with its policy, the policy's gap, bounds on the game's value
+and the number of MDPs it solved.
 
 Every MDP solved gives a bound on the game's value (see `oal.tabular.game`): the iterative algorithms stop when their
 gap is certified to be within `tolerance` of the best possible.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from oal.base import seeding
 from oal.errors import at_least
-from oal.tabular.costsets import CostSet
-from oal.tabular.game import Actions, Array, Expert, Game, MixedPolicy, Solution, empirical_mdp
-from oal.tabular.learner import TabularOAL, behavioural_cloning
-from oal.tabular.mdp import (
-    FiniteMDP,
-    Trajectories,
-    expert_policy,
-    occupancy,
-    policy_of_occupancy,
-    sample,
-    uniform_policy,
-)
+from oal.tabular import passes
+from oal.tabular.game import Actions, Array, Game, MixedPolicy, Solution
+from oal.tabular.mdp import FiniteMDP, policy_of_occupancy
 
 
 def _check_run(iterations: int, tolerance: float) -> None:
@@ -40,33 +29,13 @@ def _check_run(iterations: int, tolerance: float) -> None:
 # The algorithms -----------------------------------------------------------------------------------------------------
 
 
-def cloning(
-    mdp: FiniteMDP,
-    expert: Expert,
-    cost_set: str | CostSet = "box",
-    *,
-    truth: FiniteMDP | None = None,
-    true_expert: Expert | None = None,
-) -> Solution:
+def cloning(game: Game) -> Solution:
     """Clone the expert's behaviour: its frequencies of actions, uniform where it never was. Solves no MDP."""
-    game = Game("behavioural cloning", mdp, expert, cost_set, truth, true_expert)
-    if isinstance(expert, Trajectories) and not game.has_sink:
-        policy = behavioural_cloning(expert, mdp.shape)
-    else:
-        policy = policy_of_occupancy(game.expert_in_model)
-    return game.solution(policy, game.floor, 0)
+    return game.solution("behavioural cloning", policy_of_occupancy(game.expert), game.floor, 0)
 
 
 def projection(
-    mdp: FiniteMDP,
-    expert: Expert,
-    cost_set: str | CostSet = "l2",
-    *,
-    iterations: int = 1000,
-    tolerance: float = 1e-6,
-    start: ArrayLike | None = None,
-    truth: FiniteMDP | None = None,
-    true_expert: Expert | None = None,
+    game: Game, *, iterations: int = 1000, tolerance: float = 1e-6, start: ArrayLike | None = None
 ) -> Solution:
     """Match feature expectations by the projection algorithm of Abbeel & Ng (2004), costs in the L2 ball.
 
@@ -77,30 +46,16 @@ def projection(
 
     Paper: Section 2.2, FEM and the projection algorithm.
     """
-    _check_run(iterations, tolerance)
-    game = Game("projection", mdp, expert, cost_set, truth, true_expert, kinds=("l2",))
-    mixture = _Mixture(game, game.start(start))
-    lower, history = game.floor, []
-    while len(history) < iterations and mixture.gap - lower > tolerance:
-        w = mixture.point - game.target
-        actions, vertex, bound = game.best_response(w)
-        lower = max(lower, bound / mixture.gap)
-        mixture.move_towards(actions, vertex, _nearest_share(w, vertex - mixture.point, 1.0))
-        history.append(mixture.gap)
-    return game.solution(mixture.policy(), lower, len(history), history)
+    return _move_mixture(game, "projection", False, iterations, tolerance, start)
 
 
 def frank_wolfe(
-    mdp: FiniteMDP,
-    expert: Expert,
-    cost_set: str | CostSet = "l2",
+    game: Game,
     *,
     away_steps: bool = True,
     iterations: int = 1000,
     tolerance: float = 1e-6,
     start: ArrayLike | None = None,
-    truth: FiniteMDP | None = None,
-    true_expert: Expert | None = None,
 ) -> Solution:
     """Match feature expectations by Frank-Wolfe on `||Phi - Phi^E||^2 / 2` with exact line search (Zahavy et al. 2020).
 
@@ -108,9 +63,72 @@ def frank_wolfe(
     boundary of what policies can reach. With them (ASFW) an iteration may take weight from the worst component instead
     of adding to the best response, and the distance falls at a linear rate.
     """
-    _check_run(iterations, tolerance)
     name = "Frank-Wolfe with away steps" if away_steps else "Frank-Wolfe"
-    game = Game(name, mdp, expert, cost_set, truth, true_expert, kinds=("l2",))
+    return _move_mixture(game, name, away_steps, iterations, tolerance, start)
+
+
+def mwal(game: Game, *, iterations: int = 1000, tolerance: float = 0.0) -> Solution:
+    """Play multiplicative weights against best responses (MWAL, Syed & Schapire 2008), costs in the simplex.
+
+    The weights of T iterations are `w_i <- w_i beta^(G_i)`, normalised, `beta = 1 / (1 + sqrt(2 log(d) / T))`, with the
+    game's entry in [0, 1], `G = (2 - (Phi - Phi^E) / H) / 4`: features in [-1, 1] sum to at most H over an episode, so
+    differences divided by H lie in [-2, 2]. Shift and scale only set the step: it is `log(1 / beta) / (4 H)` in the
+    simplex's own mirror step. The mixture of all best responses, 1/T each, has a gap of at most the game's value plus
+    `4 H (sqrt(2 log(d) / T) + log(d) / T)`.
+
+    Paper: Section 2.2, MWAL.
+    """
+    _check_run(iterations, tolerance)
+    game.require("simplex", "MWAL")
+    step = float(np.log1p(np.sqrt(2 * np.log(game.cost_set.dimension) / iterations)) / (4 * game.mdp.horizon))
+    return _play_best_responses(game, "MWAL", step, iterations, tolerance)
+
+
+def no_regret_costs(game: Game, *, iterations: int = 1000, tolerance: float = 0.0) -> Solution:
+    """Play the cost set's mirror ascent against best responses: MWAL's scheme for any cost set, the box included.
+
+    The step is that of the cost player's regret bound for T iterations; for the box the mixture's gap is at most the
+    game's value plus `H sqrt(2 S A / T)`.
+
+    Paper: Section 2.2, algorithms based on online convex optimization.
+    """
+    _check_run(iterations, tolerance)
+    step = game.cost_set.step_size(iterations)
+    return _play_best_responses(game, "no-regret costs", step, iterations, tolerance)
+
+
+def solve_lp(game: Game, *, tolerance: float = 1e-9, iterations: int = 100_000) -> Solution:
+    """Solve the apprenticeship-learning game exactly; `lower` and `upper` of the solution prove how exactly.
+
+    Box: `min_d sum max(d - d^E, 0)`; simplex: `min_d max_i (Phi(d) - Phi^E)_i`, each one linear program (HiGHS) over
+    the occupancies that satisfy the flow constraints, of which only those that can be reached are variables. The dual
+    variables are a worst cost; one MDP is solved with it to prove the lower bound, whatever the program's tolerances.
+
+    L2 ball: `min_d ||Phi(d) - Phi^E||` is no linear program. Wolfe's minimum-norm-point algorithm finds the nearest
+    point of the polytope of feature expectations, its vertices found by solving MDPs; it is finite, and stops when the
+    bounds are within `tolerance`, or after `iterations` major cycles, or when rounding leaves nothing to gain.
+
+    `upper` is the gap of the policy returned, evaluated in the MDP itself. Paper: Section 2.2, equation "AL".
+    """
+    _check_run(iterations, tolerance)
+    if game.cost_set.kind == "l2":
+        return _nearest_point(game, iterations, tolerance)
+    flow = Flow(game.mdp)
+    program = _box_program if game.cost_set.kind == "box" else _simplex_program
+    d, worst = program(game, flow)
+    lower = max(game.floor, game.best_response(worst)[2])
+    return game.solution("linear program", policy_of_occupancy(flow.dense(d)), lower, 1)
+
+
+# Moving a mixture, and playing best responses -------------------------------------------------------------------------
+
+
+def _move_mixture(
+    game: Game, algorithm: str, away_steps: bool, iterations: int, tolerance: float, start: ArrayLike | None
+) -> Solution:
+    """Do Frank-Wolfe on the distance to the expert's feature expectations."""
+    _check_run(iterations, tolerance)
+    game.require("l2", algorithm)
     mixture = _Mixture(game, game.start(start))
     lower, history = game.floor, []
     while len(history) < iterations and mixture.gap - lower > tolerance:
@@ -126,63 +144,11 @@ def frank_wolfe(
         else:
             mixture.move_towards(actions, vertex, _nearest_share(gradient, vertex - mixture.point, 1.0))
         history.append(mixture.gap)
-    return game.solution(mixture.policy(), lower, len(history), history)
+    return game.solution(algorithm, mixture.policy(), lower, len(history), history)
 
 
-def mwal(
-    mdp: FiniteMDP,
-    expert: Expert,
-    cost_set: str | CostSet = "simplex",
-    *,
-    iterations: int = 1000,
-    tolerance: float = 0.0,
-    truth: FiniteMDP | None = None,
-    true_expert: Expert | None = None,
-) -> Solution:
-    """Play multiplicative weights against best responses (MWAL, Syed & Schapire 2008), costs in the simplex.
-
-    The weights of T iterations are `w_i <- w_i beta^(G_i)`, normalised, `beta = 1 / (1 + sqrt(2 log(d) / T))`, with the
-    game's entry in [0, 1], `G = (2 - (Phi - Phi^E) / H) / 4`: features in [-1, 1] sum to at most H over an episode, so
-    differences divided by H lie in [-2, 2]. Shift and scale only set the step: it is `log(1 / beta) / (4 H)` in the
-    simplex's own mirror step. The mixture of all best responses, 1/T each, has a gap of at most the game's value plus
-    `4 H (sqrt(2 log(d) / T) + log(d) / T)`.
-
-    Paper: Section 2.2, MWAL.
-    """
-    _check_run(iterations, tolerance)
-    game = Game("MWAL", mdp, expert, cost_set, truth, true_expert, kinds=("simplex",))
-    step = mwal_step_size(game.cost_set.dimension, mdp.horizon, iterations)
-    return _play_best_responses(game, step, iterations, tolerance)
-
-
-def no_regret_costs(
-    mdp: FiniteMDP,
-    expert: Expert,
-    cost_set: str | CostSet = "box",
-    *,
-    iterations: int = 1000,
-    tolerance: float = 0.0,
-    truth: FiniteMDP | None = None,
-    true_expert: Expert | None = None,
-) -> Solution:
-    """Play the cost set's mirror ascent against best responses: MWAL's scheme for any cost set, the box included.
-
-    The step is that of the cost player's regret bound for T iterations; for the box the mixture's gap is at most the
-    game's value plus `H sqrt(2 S A / T)`.
-
-    Paper: Section 2.2, algorithms based on online convex optimization.
-    """
-    _check_run(iterations, tolerance)
-    game = Game("no-regret costs", mdp, expert, cost_set, truth, true_expert)
-    return _play_best_responses(game, game.cost_set.step_size(iterations), iterations, tolerance)
-
-
-def mwal_step_size(dimension: int, horizon: int, iterations: int) -> float:
-    """Compute `log(1 / beta) / (4 H)`, `beta = 1 / (1 + sqrt(2 log(d) / T))`: MWAL as an `equations.simplex_step`."""
-    return float(np.log1p(np.sqrt(2 * np.log(dimension) / iterations)) / (4 * horizon))
-
-
-def _play_best_responses(game: Game, step: float, iterations: int, tolerance: float) -> Solution:
+def _play_best_responses(game: Game, algorithm: str, step: float, iterations: int, tolerance: float) -> Solution:
+    """Play mirror ascent in the cost set against best responses; return the mixture of all responses."""
     times: dict[bytes, int] = {}
     policies: dict[bytes, Actions] = {}
     x = game.cost_set.start()
@@ -194,10 +160,10 @@ def _play_best_responses(game: Game, step: float, iterations: int, tolerance: fl
         times[actions.tobytes()] = times.get(actions.tobytes(), 0) + 1
         policies.setdefault(actions.tobytes(), actions)
         total += vertex
-        history.append(game.cost_set.support(total / (len(history) + 1) - game.target))
+        history.append(game.gap(total / (len(history) + 1)))
         x = game.cost_set.step(x, vertex - game.target, step)
     policy = game.mixed([float(n) for n in times.values()], list(policies.values()))
-    return game.solution(policy, lower, len(history), history)
+    return game.solution(algorithm, policy, lower, len(history), history)
 
 
 def _nearest_share(residual: Array, direction: Array, largest: float) -> float:
@@ -219,7 +185,7 @@ class _Mixture:
 
     @property
     def gap(self) -> float:
-        return self.game.cost_set.support(self.point - self.game.target)
+        return self.game.gap(self.point)
 
     def worst(self, gradient: Array) -> int:
         """Return the component that the gradient's cost is largest for."""
@@ -250,41 +216,7 @@ class _Mixture:
         return self.game.mixed(self.weights[used], [self.actions[i] for i in used])
 
 
-# The referee --------------------------------------------------------------------------------------------------------
-
-
-def solve_lp(
-    mdp: FiniteMDP,
-    expert: Expert,
-    cost_set: str | CostSet = "box",
-    *,
-    tolerance: float = 1e-9,
-    iterations: int = 100_000,
-    truth: FiniteMDP | None = None,
-    true_expert: Expert | None = None,
-) -> Solution:
-    """Solve the apprenticeship-learning game exactly; `lower` and `upper` of the solution prove how exactly.
-
-    Box: `min_d sum max(d - d^E, 0)`; simplex: `min_d max_i (Phi(d) - Phi^E)_i`, each one linear program (HiGHS) over
-    the occupancies that satisfy the flow constraints, of which only those that can be reached are variables. The dual
-    variables are a worst cost; one MDP is solved with it to prove the lower bound, whatever the program's tolerances.
-
-    L2 ball: `min_d ||Phi(d) - Phi^E||` is no linear program. Wolfe's minimum-norm-point algorithm finds the nearest
-    point of the polytope of feature expectations, its vertices found by solving MDPs; it is finite, and stops when the
-    bounds are within `tolerance`, or after `iterations` major cycles, or when rounding leaves nothing to gain.
-
-    `upper` is the gap of the policy returned, evaluated in the MDP itself. Paper: Section 2.2, equation "AL".
-    """
-    _check_run(iterations, tolerance)
-    game = Game("linear program", mdp, expert, cost_set, truth, true_expert)
-    if game.cost_set.kind == "l2":
-        game.algorithm = "minimum-norm point"
-        return _nearest_point(game, iterations, tolerance)
-    flow = Flow(mdp)
-    program = _box_program if game.cost_set.kind == "box" else _simplex_program
-    d, worst = program(game, flow)
-    lower = max(game.floor, game.best_response(worst)[2])
-    return game.solution(policy_of_occupancy(flow.dense(d)), lower, 1)
+# The exact value ----------------------------------------------------------------------------------------------------
 
 
 class Flow:
@@ -297,35 +229,25 @@ class Flow:
         from scipy import sparse
 
         H, S, A = self.shape = mdp.shape
-        reached = np.flatnonzero(mdp.initial > 0)
-        steps, states, rows, columns, entries = [], [], [], [], []
-        first, place = 0, np.zeros(S, dtype=np.int64)
-        for h in range(H):
-            n = len(reached)
-            steps.append(np.full(n, h))
-            states.append(reached)
-            variables = first * A + np.arange(n * A)
-            rows.append(first + np.repeat(np.arange(n), A))
-            columns.append(variables)
-            entries.append(np.ones(n * A))
-            first += n
-            if h + 1 == H:
-                break
-            table = (((0 if mdp.stationary else h) * S + reached)[:, None] * A + np.arange(A)).ravel()
-            width = mdp.indptr[table + 1] - mdp.indptr[table]
-            edges = np.repeat(mdp.indptr[table] - np.cumsum(width) + width, width) + np.arange(width.sum())
-            possible = mdp.probabilities[edges] > 0
-            source, edges = np.repeat(variables, width)[possible], edges[possible]
-            reached = np.unique(mdp.successors[edges])
-            place[reached] = np.arange(len(reached))
-            rows.append(first + place[mdp.successors[edges]])
-            columns.append(source)
-            entries.append(-mdp.probabilities[edges])
-        self.steps, self.states = np.concatenate(steps), np.concatenate(states)
-        where = (np.concatenate(rows), np.concatenate(columns))
-        self.matrix = sparse.csr_array((np.concatenate(entries), where), shape=(first, first * A))
-        self.mass = np.zeros(first)
-        self.mass[: len(steps[0])] = mdp.initial[states[0]]
+        reached = passes.reachable(mdp.transitions, H, S, A)
+        self.steps, self.states = np.nonzero(reached)
+        n = len(self.steps)
+        place = np.zeros((H, S), dtype=np.int64)
+        place[reached] = np.arange(n)
+        # Variables, A for each place, and the edges that lead from them to the next step.
+        before_last = np.flatnonzero(np.repeat(self.steps + 1 < H, A))
+        first = self.states if mdp.stationary else self.steps * S + self.states
+        table = (first[:, None] * A + np.arange(A)).ravel()[before_last]
+        width = mdp.indptr[table + 1] - mdp.indptr[table]
+        edges = np.repeat(mdp.indptr[table] - np.cumsum(width) + width, width) + np.arange(width.sum())
+        source = np.repeat(before_last, width)
+        possible = mdp.probabilities[edges] > 0
+        source, edges = source[possible], edges[possible]
+        after = place[self.steps[source // A] + 1, mdp.successors[edges]]
+        entries = np.concatenate([np.ones(n * A), -mdp.probabilities[edges]])
+        where = np.concatenate([np.repeat(np.arange(n), A), after]), np.concatenate([np.arange(n * A), source])
+        self.matrix = sparse.csr_array((entries, where), shape=(n, n * A))
+        self.mass = np.where(self.steps == 0, mdp.initial[self.states], 0.0)
 
     def read(self, x: Array) -> Array:
         """Return the entries of `x[H, S, A]` that are variables."""
@@ -342,7 +264,7 @@ def _box_program(game: Game, flow: Flow) -> tuple[Array, Array]:
     """Solve `min sum_{d^E = 0} d + sum u`, `u >= d - d^E` where `d^E > 0`; return d and the dual cost `[H, S, A]`."""
     from scipy import sparse
 
-    expert = flow.read(game.expert_in_model)
+    expert = flow.read(game.expert)
     shared = np.flatnonzero(expert > 0)
     n, m = len(expert), len(shared)
     objective = np.concatenate([(expert == 0).astype(np.float64), np.ones(m)])
@@ -421,7 +343,7 @@ def _nearest_point(game: Game, iterations: int, tolerance: float) -> Solution:
             solver = _by_least_squares
         else:  # nothing but rounding is left to gain
             break
-    return game.solution(game.mixed(weights, actions), lower, len(history), history)
+    return game.solution("minimum-norm point", game.mixed(weights, actions), lower, len(history), history)
 
 
 def _least_convex_combination(
@@ -459,86 +381,3 @@ def _by_least_squares(points: Array) -> Array:
     """Return the v that minimises `||v @ points||`, `sum v = 1`: slower, and exact to the rounding."""
     v = np.linalg.lstsq((points[1:] - points[0]).T, -points[0], rcond=None)[0]
     return np.concatenate([[1 - v.sum()], v])
-
-
-# The comparison -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One row of the comparison: how good a policy, at which price."""
-
-    algorithm: str
-    model: str
-    """`known`, `estimated` (from the demonstrations and the episodes sampled), or `none`."""
-    gap: float
-    """Worst difference of values to the expert over the cost set, in the true MDP."""
-    mdps_solved: int
-    episodes_sampled: int
-
-
-def compare(
-    mdp: FiniteMDP,
-    demos: Trajectories,
-    cost_set: str | CostSet = "box",
-    *,
-    episodes: int = 1000,
-    iterations: int = 200,
-    expert: ArrayLike | None = None,
-    unseen: str = "sink",
-    preset: str = "default",
-    seed: int = 0,
-    advance: Callable[[int], None] | None = None,
-    **settings: Any,
-) -> list[Comparison]:
-    """Compare tabular OAL with the algorithms the paper stands on, from the same demonstrations.
-
-    The algorithms that plan are given the true model, or one estimated from the demonstrations and as many episodes of
-    the uniform policy as OAL samples. OAL is read twice: the one policy it returns (`average_policy`), and the mixture
-    of the policies it played, whose gap is its regret divided by K. With a known model these are the same, and its
-    updates use no samples.
-
-    Args:
-        episodes: K, what OAL learns from and the estimated model is made of (besides the demonstrations).
-        iterations: at most how many MDPs each of the algorithms that plan iteratively may solve.
-        expert: the policy that gaps are measured against; without one, that of the MDP's family; if it has none, gaps
-            are measured against the demonstrations and OAL's online mixture is left out.
-        unseen: what rows never seen do in the estimated model, see `empirical_mdp`.
-        preset: of `TabularOAL`, as are `settings`.
-        advance: called with 1 for each row, to show progress.
-    """
-    at_least("number of episodes", episodes, 1)
-    at_least("number of iterations", iterations, 1)
-    demos.check(mdp.shape, of=mdp.name)
-    costs = CostSet(cost_set, mdp.shape) if isinstance(cost_set, str) else cost_set
-    if expert is None and (mdp.expert is not None or mdp.cost is not None):
-        expert = expert_policy(mdp)
-    d_expert = demos.occupancy(mdp.shape) if expert is None else occupancy(mdp, expert)
-    explored = sample(mdp, uniform_policy(mdp), episodes, rng=seeding.generator(seed, "comparison"))
-    model = empirical_mdp([demos, explored], mdp, unseen=unseen, pooled=bool(settings.get("pooled", False)))
-    planners: dict[str, list[Callable[..., Solution]]] = {"box": [], "l2": [projection, frank_wolfe], "simplex": [mwal]}
-    judged: dict[str, Any] = {"truth": mdp, "true_expert": d_expert}
-    rows: list[Comparison] = []
-
-    def add(algorithm: str, model: str, gap: float, mdps_solved: int, sampled: int) -> None:
-        rows.append(Comparison(algorithm, model, float(gap), mdps_solved, sampled))
-        if advance is not None:
-            advance(1)
-
-    clone = cloning(mdp, demos, costs, **judged)
-    add(clone.algorithm, "none", clone.gap, clone.mdps_solved, 0)
-    for name, planned_in, sampled in (("known", mdp, 0), ("estimated", model, episodes)):
-        for algorithm in (*planners[costs.kind], no_regret_costs):
-            found = algorithm(planned_in, demos, costs, iterations=iterations, **judged)
-            add(found.algorithm, name, found.gap, found.mdps_solved, sampled)
-        exact = solve_lp(planned_in, demos, costs, **judged)
-        add(exact.algorithm, name, exact.gap, exact.mdps_solved, sampled)
-        learner = TabularOAL(
-            mdp, demos, cost_set=costs, expert=expert, preset=preset, model=name, seed=seed, **settings
-        )
-        learner.learn(episodes)
-        returned = costs.coordinates(occupancy(mdp, learner.average_policy))
-        add("OAL, policy returned", name, costs.support(returned - costs.coordinates(d_expert)), 0, sampled)
-        if learner.exact_regret and name == "estimated":
-            add("OAL, policies played", name, learner.regret[-1] / episodes, 0, sampled)
-    return rows

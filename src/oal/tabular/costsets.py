@@ -3,16 +3,17 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from oal import equations
+from oal.equations import Array
 from oal.errors import InputError, choice
-from oal.tabular import kernels
 
-Array = NDArray[np.float64]
 Shape = tuple[int, int, int]
 
-KINDS = {"box": kernels.BOX, "l2": kernels.L2, "simplex": kernels.SIMPLEX}
+BOX, L2, SIMPLEX = 0, 1, 2
+KINDS = {"box": BOX, "l2": L2, "simplex": SIMPLEX}
+"""The sets by name, and their numbers in compiled code."""
 
 
 @dataclass(frozen=True, eq=False)

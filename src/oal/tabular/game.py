@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from oal.equations import Array
 from oal.errors import InputError, at_least, choice
-from oal.tabular import kernels
+from oal.tabular import passes
 from oal.tabular.costsets import CostSet
-from oal.tabular.learner import Sampler
 from oal.tabular.mdp import FiniteMDP, Trajectories, occupancy, policy_of_occupancy, sample
+from oal.tabular.sampler import Environment
 
-Array = NDArray[np.float64]
 Actions = NDArray[Any]
 Expert = Trajectories | ArrayLike
 """The experts' trajectories, whose occupancy is counted, or an occupancy `[H, S, A]`."""
@@ -66,14 +66,14 @@ class MixedPolicy:
         self._check(mdp.shape, mdp.name)
         total = np.zeros(mdp.shape)
         for i, weight in enumerate(self.weights):
-            total += weight * _occupancy(mdp, self.component(i))
+            total += weight * passes.occupancy(mdp.transitions, self.component(i))
         return total
 
     def markov(self, mdp: FiniteMDP) -> Array:
         """Return the Markov policy `[H, S, A]` with the same occupancy in this MDP, uniform where it never is."""
         return policy_of_occupancy(self.occupancy(mdp))
 
-    def sample(self, env: FiniteMDP | Sampler, episodes: int, *, rng: np.random.Generator) -> Trajectories:
+    def sample(self, env: Environment, episodes: int, *, rng: np.random.Generator) -> Trajectories:
         """Execute the mixed policy: for each episode draw a component and follow it."""
         at_least("number of episodes", episodes, 1)
         self._check(env.shape, env.name)
@@ -115,10 +115,13 @@ class Solution:
     lower: float
     """A proven lower bound of the best `upper` that any policy has: `upper - lower` certifies the solution."""
     mdps_solved: int
-    iterations: int
-    """Iterations done; for `solve_lp`, linear programs (box, simplex) or major cycles (l2)."""
+    """One in each iteration; none for cloning, and one for a linear program, to prove its bound."""
     history: Array
     """`upper` after each iteration; one entry for an algorithm without iterations."""
+
+    @property
+    def iterations(self) -> int:
+        return self.mdps_solved
 
     def occupancy(self, mdp: FiniteMDP) -> Array:
         """Return the policy's occupancy in an MDP."""
@@ -146,7 +149,7 @@ class Solution:
 
 def empirical_mdp(
     trajectories: Trajectories | Sequence[Trajectories],
-    like: FiniteMDP | Sampler | tuple[int, int, int],
+    like: Environment | tuple[int, int, int],
     *,
     unseen: str = "sink",
     pooled: bool = False,
@@ -163,9 +166,9 @@ def empirical_mdp(
         pooled: one estimate for all steps, right when the dynamics do not depend on the step.
         initial: the initial distribution, `"estimated"` from the first states or `"known"` (needs a `FiniteMDP`).
 
-    An MDP with a sink has one state more than `like`. The algorithms of this module take it together with the cost set
-    and the expert of `like`: the box then also holds costs of the sink, and linear costs get one feature more, which is
-    one in the sink and zero elsewhere. Their policies are again policies of `like`.
+    An MDP with a sink has one state more than `like`. A `Game` takes it together with the cost set and the expert of
+    `like`: the box then also holds costs of the sink, and linear costs get one feature more, which is one in the sink
+    and zero elsewhere. Policies of its solutions are again policies of `like`.
     """
     choice("unseen", unseen, ("sink", "stay"))
     choice("initial", initial, ("estimated", "known"))
@@ -186,9 +189,6 @@ def empirical_mdp(
     probabilities = counts / visits[edges // total]
     never = np.flatnonzero(visits == 0)
     default = np.full(len(never), S) if unseen == "sink" else never // A % total
-    edges = np.concatenate([edges, never * total + default])
-    order = np.argsort(edges)
-    rows = edges[order] // total
     start = np.zeros(total)
     if initial == "known":
         if not isinstance(like, FiniteMDP):
@@ -196,14 +196,12 @@ def empirical_mdp(
         start[:S] = like.initial
     else:
         start[:S] = np.bincount(states[:, 0], minlength=S) / len(states)
-    return FiniteMDP(
-        horizon=H,
-        n_states=total,
-        n_actions=A,
-        initial=start,
-        indptr=np.searchsorted(rows, np.arange(layers * total * A + 1)).astype(np.int64),
-        successors=edges[order] % total,
-        probabilities=np.concatenate([probabilities, np.ones(len(never))])[order],
+    return FiniteMDP.sparse(
+        (H, total, A),
+        np.concatenate([edges // total, never]),
+        np.concatenate([edges % total, default]),
+        np.concatenate([probabilities, np.ones(len(never))]),
+        start,
         stationary=pooled,
         name=f"{name} estimated from {len(states)} episodes",
     )
@@ -213,68 +211,76 @@ def empirical_mdp(
 
 
 class Game:
-    """The game `min_pi max_c <c, d^pi> - <c, d^E>` in an MDP, in the cost set's coordinates; counts MDPs solved."""
+    """The game `min_pi max_c <c, d^pi> - <c, d^E>` in an MDP, read in the cost set's coordinates.
+
+    Args:
+        mdp: what is planned in: the true MDP, or one estimated by `empirical_mdp`.
+        expert: whom to match: trajectories, or an occupancy `[H, S, A]`.
+        cost_set: its name, or a `CostSet` of the true MDP's shape.
+        truth: the true MDP, to measure gaps in; `mdp` if not given.
+        true_expert: whom gaps in the truth are measured against; `expert` if not given.
+    """
 
     def __init__(
         self,
-        algorithm: str,
         mdp: FiniteMDP,
         expert: Expert,
-        cost_set: str | CostSet,
-        truth: FiniteMDP | None,
-        true_expert: Expert | None,
+        cost_set: str | CostSet = "box",
         *,
-        kinds: Sequence[str] = ("box", "l2", "simplex"),
+        truth: FiniteMDP | None = None,
+        true_expert: Expert | None = None,
     ) -> None:
         if not isinstance(mdp, FiniteMDP):
-            raise InputError(
-                f"{algorithm} plans in a FiniteMDP, not in {type(mdp).__name__}: estimate one (empirical_mdp)"
-            )
+            raise InputError(f"a game plans in a FiniteMDP, not in {type(mdp).__name__}: estimate one (empirical_mdp)")
         given = CostSet(cost_set, (truth or mdp).shape) if isinstance(cost_set, str) else cost_set
-        if given.kind not in kinds:
-            raise InputError(
-                f"{algorithm} is for the cost set {' or '.join(kinds)}, not for {given.kind}: give it "
-                f"CostSet('{kinds[0]}', ...), or use solve_lp or no_regret_costs, which take every cost set"
-            )
         H, S, A = given.shape
-        if mdp.shape not in (given.shape, (H, S + 1, A)):
-            raise InputError(
-                f"the cost set is one of the shape {given.shape}, but {mdp.name} has the shape {mdp.shape}"
-            )
-        if truth is not None and truth.shape != given.shape:
-            raise InputError(
-                f"the cost set is one of the shape {given.shape}, but {truth.name} has the shape {truth.shape}"
-            )
-        self.algorithm, self.mdp, self.given, self.truth = algorithm, mdp, given, truth
+        for one, shapes in ((mdp, (given.shape, (H, S + 1, A))), (truth, (given.shape,))):
+            if one is not None and one.shape not in shapes:
+                raise InputError(
+                    f"the cost set is one of the shape {given.shape}, but {one.name} has the shape {one.shape}"
+                )
+        self.mdp, self.true_cost_set, self.truth = mdp, given, truth
         self.has_sink = mdp.shape != given.shape
         self.cost_set = _with_sink(given) if self.has_sink else given
-        self.expert = _expert_occupancy(expert, given.shape)
-        d = np.pad(self.expert, ((0, 0), (0, 1), (0, 0))) if self.has_sink else self.expert
-        self.expert_in_model = d
-        self.target = self.cost_set.coordinates(d)
-        self.true_expert = self.expert if true_expert is None else _expert_occupancy(true_expert, given.shape)
-        self.solved = 0
+        expert = _expert_occupancy(expert, given.shape)
+        self.expert = np.pad(expert, ((0, 0), (0, 1), (0, 0))) if self.has_sink else expert
+        """The expert's occupancy in the MDP planned in: never in the sink."""
+        self.target = self.cost_set.coordinates(self.expert)
+        self.true_expert = expert if true_expert is None else _expert_occupancy(true_expert, given.shape)
 
     @property
     def floor(self) -> float:
         """The bound on the game's value that needs no MDP: zero where the zero cost belongs to the set."""
         return -np.inf if self.cost_set.kind == "simplex" else 0.0
 
+    def require(self, kind: str, algorithm: str) -> None:
+        """Refuse a cost set that an algorithm is not for."""
+        if self.true_cost_set.kind != kind:
+            raise InputError(
+                f"{algorithm} is for the cost set {kind}, not for {self.true_cost_set.kind}: give the game "
+                f"CostSet('{kind}', ...), or use solve_lp or no_regret_costs, which take every cost set"
+            )
+
     def best_response(self, x: Array) -> tuple[Actions, Array, float]:
         """Solve the MDP with cost x; return an optimal policy's actions and coordinates, and `min_d <x, d - d^E>`."""
-        self.solved += 1
         mdp = self.mdp
-        cost = np.ascontiguousarray(self.cost_set.cost(x))
-        policy, V = kernels.optimal(mdp.indptr, mdp.successors, mdp.probabilities, mdp.stationary, cost)
+        policy, V = passes.optimal(mdp.transitions, np.ascontiguousarray(self.cost_set.cost(x)))
         bound = float(mdp.initial @ V[0]) - float((x * self.target).sum())
-        return _compact(policy.argmax(-1), mdp.n_actions), self.cost_set.coordinates(_occupancy(mdp, policy)), bound
+        d = passes.occupancy(mdp.transitions, policy)
+        return _compact(policy.argmax(-1), mdp.n_actions), self.cost_set.coordinates(d), bound
 
     def coordinates(self, actions: Actions) -> Array:
-        return self.cost_set.coordinates(_occupancy(self.mdp, _one_hot(actions, self.mdp.n_actions)))
+        """Read a deterministic policy's occupancy in the cost set's coordinates."""
+        d = passes.occupancy(self.mdp.transitions, _one_hot(actions, self.mdp.n_actions))
+        return self.cost_set.coordinates(d)
+
+    def gap(self, coordinates: Array) -> float:
+        """Return the worst difference to the expert in the MDP planned in."""
+        return self.cost_set.support(coordinates - self.target)
 
     def start(self, actions: ArrayLike | None) -> Actions:
         """Return the policy to start from: the one given (`[H, S]` or `[S]`), or the first action everywhere."""
-        H, S, A = self.given.shape
+        H, S, A = self.true_cost_set.shape
         table = np.zeros((H, S), dtype=np.int64) if actions is None else np.asarray(actions)
         if table.shape not in ((H, S), (S,)) or not np.issubdtype(table.dtype, np.integer):
             raise InputError(f"start is {table.dtype} of the shape {table.shape}: give the actions [H, S] = {(H, S)}")
@@ -284,16 +290,22 @@ class Game:
         return _compact(np.pad(table, ((0, 0), (0, 1))) if self.has_sink else table, A)
 
     def mixed(self, weights: Sequence[float] | Array, actions: Sequence[Actions]) -> MixedPolicy:
+        """Return the mixture of deterministic policies in proportion to weights."""
         weights = np.asarray(weights, dtype=np.float64)
         return MixedPolicy(weights / weights.sum(), np.stack(actions), self.mdp.n_actions)
 
     def solution(
-        self, policy: Array | MixedPolicy, lower: float, iterations: int, history: Sequence[float] | None = None
+        self,
+        algorithm: str,
+        policy: Array | MixedPolicy,
+        lower: float,
+        mdps_solved: int,
+        history: Sequence[float] | None = None,
     ) -> Solution:
         """Measure a policy of the model, and return it as a policy of the MDP the expert is one of."""
         d = _occupancy_of(policy, self.mdp)
-        upper = self.cost_set.support(self.cost_set.coordinates(d) - self.target)
-        S = self.given.shape[1]
+        upper = self.gap(self.cost_set.coordinates(d))
+        S = self.true_cost_set.shape[1]
         if isinstance(policy, MixedPolicy):
             policy = MixedPolicy(policy.weights, policy.actions[:, :, :S], policy.n_actions)
         else:
@@ -302,15 +314,14 @@ class Game:
         gap = upper
         if self.truth is not None or not self.has_sink:
             executed = d if self.truth is None else _occupancy_of(policy, self.truth)
-            gap = self.given.support(self.given.coordinates(executed - self.true_expert))
+            gap = self.true_cost_set.support(self.true_cost_set.coordinates(executed - self.true_expert))
         return Solution(
-            algorithm=self.algorithm,
+            algorithm=algorithm,
             policy=policy,
             gap=gap,
             upper=upper,
             lower=lower,
-            mdps_solved=self.solved,
-            iterations=iterations,
+            mdps_solved=mdps_solved,
             history=np.asarray([upper] if history is None else history),
         )
 
@@ -346,11 +357,6 @@ def _one_hot(actions: Actions, n_actions: int) -> Array:
 
 def _compact(actions: Actions, n_actions: int) -> Actions:
     return actions.astype(np.min_scalar_type(n_actions - 1))
-
-
-def _occupancy(mdp: FiniteMDP, policy: Array) -> Array:
-    """`oal.tabular.mdp.occupancy` for a policy known to be one."""
-    return kernels.occupancy(mdp.indptr, mdp.successors, mdp.probabilities, mdp.stationary, mdp.initial, policy)
 
 
 def _occupancy_of(policy: Array | MixedPolicy, mdp: FiniteMDP) -> Array:

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oal import equations
+from oal.equations import Array
 from oal.errors import InputError, at_least
 from oal.tabular.costsets import CostSet
 from oal.tabular.learner import TabularOAL
 from oal.tabular.mdp import FiniteMDP, Trajectories, optimal_policy
-
-Array = NDArray[np.float64]
 
 
 def al_regret(cost_set: CostSet, occupancies: Array, expert: Array) -> Array:

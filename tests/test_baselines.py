@@ -1,4 +1,4 @@
-"""The prior algorithms against the exact value of the game, and that value against enumeration."""
+"""The baselines against the exact value of the game, and that value against enumeration."""
 
 import itertools
 
@@ -7,12 +7,13 @@ import pytest
 from scipy.optimize import linprog, nnls
 
 from oal.errors import InputError
-from oal.tabular import baselines as prior
-from oal.tabular import game, kernels
+from oal.tabular import baselines, game, passes
 from oal.tabular import mdp as mdps
+from oal.tabular.compare import compare
 from oal.tabular.costsets import CostSet
-from oal.tabular.learner import Sampler
+from oal.tabular.game import Game
 from oal.tabular.mdp import FiniteMDP, Trajectories
+from oal.tabular.sampler import Sampler
 
 KINDS = ["box", "l2", "simplex"]
 
@@ -107,7 +108,7 @@ def test_exact_value_is_that_of_the_game_over_all_deterministic_policies(rng, ki
     for dimension in (1, 3):
         features = None if kind == "box" else features_of(mdp, rng, dimension)
         cost_set = CostSet(kind, mdp.shape, features)
-        exact = prior.solve_lp(mdp, expert, cost_set)
+        exact = baselines.solve_lp(Game(mdp, expert, cost_set))
         assert exact.upper == pytest.approx(value_by_enumeration(mdp, d_expert, cost_set), abs=1e-7)
         assert exact.upper - exact.lower < 1e-8
         assert exact.gap == pytest.approx(exact.upper, abs=1e-12)
@@ -121,7 +122,7 @@ def test_exact_solution_is_certified(rng, kind, seed):
     cost_set = cost_set_of(kind, mdp, rng)
     for form in ("trajectories", "occupancy"):
         expert = expert_of(form, mdp, rng)
-        exact = prior.solve_lp(mdp, expert, cost_set)
+        exact = baselines.solve_lp(Game(mdp, expert, cost_set))
         assert -1e-12 < exact.upper - exact.lower < 1e-7
         check_bounds(exact, mdp, expert, cost_set, rng)
         if form == "occupancy":
@@ -131,7 +132,7 @@ def test_exact_solution_is_certified(rng, kind, seed):
 
 def test_nearest_point_in_many_dimensions(rng):
     mdp = mdps.garnet(30, 3, 8, seed=5)
-    exact = prior.solve_lp(mdp, demos_of(mdp, rng), "l2")
+    exact = baselines.solve_lp(Game(mdp, demos_of(mdp, rng), "l2"))
     assert isinstance(exact.policy, game.MixedPolicy)
     assert 10 < len(exact.policy) <= mdp.n_states + 1  # Carathéodory: affinely independent vertices
     assert exact.upper - exact.lower < 1e-8
@@ -142,7 +143,7 @@ def test_nearest_point_in_many_dimensions(rng):
 @pytest.mark.parametrize("seed", range(6))
 def test_flow_constraints_hold_for_occupancies_and_only_for_them(rng, seed):
     mdp = small_mdp(seed)
-    flow = prior.Flow(mdp)
+    flow = baselines.Flow(mdp)
     policy = rng.dirichlet(np.ones(mdp.n_actions), size=mdp.shape[:2])
     d = mdps.occupancy(mdp, policy)
     np.testing.assert_allclose(flow.matrix @ flow.read(d), flow.mass, atol=1e-12)
@@ -163,12 +164,12 @@ def test_projection_and_frank_wolfe_reach_the_exact_value(rng, form, seed):
     mdp = small_mdp(seed)
     cost_set = CostSet("l2", mdp.shape, features_of(mdp, rng))
     expert = expert_of(form, mdp, rng)
-    value = prior.solve_lp(mdp, expert, cost_set).upper
+    value = baselines.solve_lp(Game(mdp, expert, cost_set)).upper
     diameter = 2 * mdp.horizon * np.linalg.norm(cost_set.phi, axis=1).max()
     T = 400
     plain = {
-        "projection": prior.projection(mdp, expert, cost_set, iterations=T, tolerance=1e-9),
-        "plain": prior.frank_wolfe(mdp, expert, cost_set, iterations=T, tolerance=1e-9, away_steps=False),
+        "projection": baselines.projection(Game(mdp, expert, cost_set), iterations=T, tolerance=1e-9),
+        "plain": baselines.frank_wolfe(Game(mdp, expert, cost_set), iterations=T, tolerance=1e-9, away_steps=False),
     }
     for found in plain.values():
         t = 1 + np.arange(found.iterations)
@@ -178,7 +179,7 @@ def test_projection_and_frank_wolfe_reach_the_exact_value(rng, form, seed):
         assert -1e-9 <= found.upper - value <= 0.02
         assert found.lower <= value + 1e-9
         check_bounds(found, mdp, expert, cost_set, rng)
-    away = prior.frank_wolfe(mdp, expert, cost_set, iterations=T, tolerance=1e-9)
+    away = baselines.frank_wolfe(Game(mdp, expert, cost_set), iterations=T, tolerance=1e-9)
     # At most half of the away steps can drop a component, the others gain as much as plain steps do.
     assert away.upper**2 - value**2 <= 4 * diameter**2 / (away.iterations / 2 + 2)
     assert -1e-9 <= away.upper - value <= 0.02
@@ -215,7 +216,7 @@ def test_away_steps_are_the_published_algorithm(rng):
             weights[v] -= step
         weights = {key: weight for key, weight in weights.items() if weight > 1e-13}
         history.append(np.linalg.norm(sum(weight * vertices[key] for key, weight in weights.items()) - target))
-    found = prior.frank_wolfe(mdp, demos, CostSet("l2", mdp.shape, phi), iterations=T, tolerance=0)
+    found = baselines.frank_wolfe(Game(mdp, demos, CostSet("l2", mdp.shape, phi)), iterations=T, tolerance=0)
     assert 5 < away_steps < T - 5
     np.testing.assert_allclose(found.history, history, atol=1e-9)
     assert isinstance(found.policy, game.MixedPolicy)
@@ -227,10 +228,10 @@ def test_away_steps_converge_linearly_where_plain_steps_do_not():
     rng = np.random.default_rng(0)
     demos = demos_of(mdp, rng)
     cost_set = CostSet("l2", mdp.shape, features_of(mdp, rng))
-    value = prior.solve_lp(mdp, demos, cost_set).upper
+    value = baselines.solve_lp(Game(mdp, demos, cost_set)).upper
     assert value > 0.1  # the nearest point lies on the boundary
-    away = prior.frank_wolfe(mdp, demos, cost_set, iterations=1500, tolerance=1e-12)
-    plain = prior.frank_wolfe(mdp, demos, cost_set, iterations=1500, tolerance=1e-12, away_steps=False)
+    away = baselines.frank_wolfe(Game(mdp, demos, cost_set), iterations=1500, tolerance=1e-12)
+    plain = baselines.frank_wolfe(Game(mdp, demos, cost_set), iterations=1500, tolerance=1e-12, away_steps=False)
     assert away.history[-1] - value < 1e-9
     assert plain.history[-1] - value > 1e-6
 
@@ -242,9 +243,9 @@ def test_mwal_reaches_the_exact_value_at_its_rate(rng, form):
         mdp = small_mdp(seed)
         cost_set = CostSet("simplex", mdp.shape, features_of(mdp, rng))
         expert = expert_of(form, mdp, rng)
-        value = prior.solve_lp(mdp, expert, cost_set).upper
+        value = baselines.solve_lp(Game(mdp, expert, cost_set)).upper
         for T in (100, 1600):
-            found = prior.mwal(mdp, expert, cost_set, iterations=T)
+            found = baselines.mwal(Game(mdp, expert, cost_set), iterations=T)
             L = np.log(cost_set.dimension)
             bound = 4 * mdp.horizon * (np.sqrt(2 * L / T) + L / T)
             errors.append(found.upper - value)
@@ -263,9 +264,9 @@ def test_no_regret_costs_reach_the_exact_value(rng, kind, seed):
     mdp = small_mdp(seed)
     cost_set = cost_set_of(kind, mdp, rng)
     demos = demos_of(mdp, rng)
-    value = prior.solve_lp(mdp, demos, cost_set).upper
+    value = baselines.solve_lp(Game(mdp, demos, cost_set)).upper
     T = 1500
-    found = prior.no_regret_costs(mdp, demos, cost_set, iterations=T)
+    found = baselines.no_regret_costs(Game(mdp, demos, cost_set), iterations=T)
     H, S, A = mdp.shape
     if kind == "box":
         assert found.upper - found.lower <= H * np.sqrt(2 * S * A / T)
@@ -289,7 +290,7 @@ def test_mwal_is_the_published_update(rng):
         W = W * beta ** ((-(Phi - expert) / H + 2) / 4)
         total += Phi
         history.append((total / t - expert).max())
-    found = prior.mwal(mdp, demos, CostSet("simplex", mdp.shape, phi), iterations=T)
+    found = baselines.mwal(Game(mdp, demos, CostSet("simplex", mdp.shape, phi)), iterations=T)
     np.testing.assert_allclose(found.history, history, atol=1e-10)
     assert isinstance(found.policy, game.MixedPolicy)
     np.testing.assert_allclose(found.policy.weights * T, np.round(found.policy.weights * T), atol=1e-9)  # 1/T each
@@ -301,9 +302,9 @@ def test_mdps_solved_are_counted(rng, monkeypatch, name):
     kind = {"mwal": "simplex", "no_regret_costs": "box"}.get(name, "l2")
     demos, cost_set = demos_of(mdp, rng), cost_set_of(kind, mdp, rng)
     solved = []
-    solve = kernels.optimal
-    monkeypatch.setattr(kernels, "optimal", lambda *arguments: solved.append(1) or solve(*arguments))
-    found = getattr(prior, name)(mdp, demos, cost_set, iterations=50)
+    solve = passes.optimal
+    monkeypatch.setattr(passes, "optimal", lambda *arguments: solved.append(1) or solve(*arguments))
+    found = getattr(baselines, name)(Game(mdp, demos, cost_set), iterations=50)
     assert found.mdps_solved == found.iterations == len(found.history) == len(solved) > 0
     assert found.history[-1] == pytest.approx(found.upper, abs=1e-9)
 
@@ -311,8 +312,8 @@ def test_mdps_solved_are_counted(rng, monkeypatch, name):
 def test_start_at_the_expert_needs_no_mdp(rng):
     mdp = small_mdp(1)
     policy = mdps.expert_policy(mdp)
-    for algorithm in (prior.projection, prior.frank_wolfe):
-        found = algorithm(mdp, mdps.occupancy(mdp, policy), "l2", start=policy.argmax(-1))
+    for algorithm in (baselines.projection, baselines.frank_wolfe):
+        found = algorithm(Game(mdp, mdps.occupancy(mdp, policy), "l2"), start=policy.argmax(-1))
         assert found.gap < 1e-12
         assert found.mdps_solved == found.iterations == len(found.history) == 0
 
@@ -324,7 +325,7 @@ def test_start_at_the_expert_needs_no_mdp(rng):
 def test_cloning_counts(rng, seed):
     mdp = small_mdp(seed)
     demos = mdps.sample(mdp, mdps.uniform_policy(mdp), 3, rng=rng)
-    found = prior.cloning(mdp, demos, "box")
+    found = baselines.cloning(Game(mdp, demos, "box"))
     assert found.mdps_solved == found.iterations == 0
     for h, s in np.ndindex(mdp.shape[:2]):
         here = demos.actions[demos.states[:, h] == s, h]
@@ -341,7 +342,7 @@ def test_cloning_counts(rng, seed):
 
 def test_sampled_occupancy_of_a_mixed_policy_is_its_exact_one(rng):
     mdp = small_mdp(2)
-    found = prior.projection(mdp, demos_of(mdp, rng), "l2", iterations=20)
+    found = baselines.projection(Game(mdp, demos_of(mdp, rng), "l2"), iterations=20)
     mixed = found.policy
     assert isinstance(mixed, game.MixedPolicy)
     assert len(mixed) > 3
@@ -419,7 +420,7 @@ def test_empirical_mdp_of_one_step(rng):
     mdp = mdps.garnet(4, 2, 1, seed=0)
     model = game.empirical_mdp(demos_of(mdp, rng), mdp.shape)
     assert model.shape == (1, 5, 2)
-    assert prior.solve_lp(model, demos_of(mdp, rng), CostSet("box", mdp.shape)).upper < 1e-9
+    assert baselines.solve_lp(Game(model, demos_of(mdp, rng), CostSet("box", mdp.shape))).upper < 1e-9
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -429,11 +430,11 @@ def test_in_the_model_of_the_demonstrations_cloning_is_perfect(rng, kind, unseen
     demos = mdps.sample(mdp, mdps.uniform_policy(mdp), 6, rng=rng)
     cost_set = cost_set_of(kind, mdp, rng)
     model = game.empirical_mdp(demos, mdp, unseen=unseen)
-    clone = prior.cloning(model, demos, cost_set, truth=mdp)
+    clone = baselines.cloning(Game(model, demos, cost_set, truth=mdp))
     assert abs(clone.upper) < 1e-9
     assert clone.markov(mdp).shape == mdp.shape
     assert clone.gap > clone.upper + 0.01  # the truth knows what was not demonstrated
-    assert prior.solve_lp(model, demos, cost_set).upper < 1e-7
+    assert baselines.solve_lp(Game(model, demos, cost_set)).upper < 1e-7
 
 
 @pytest.mark.parametrize("unseen", ["sink", "stay"])
@@ -445,11 +446,11 @@ def test_gap_is_measured_in_the_truth_and_against_the_true_expert(rng, name, uns
     explored = mdps.sample(mdp, mdps.uniform_policy(mdp), 30, rng=rng)
     model = game.empirical_mdp([demos, explored], mdp, unseen=unseen)
     d_expert = mdps.occupancy(mdp, mdps.expert_policy(mdp))
-    found = getattr(prior, name)(model, demos, cost_set, iterations=100, truth=mdp, true_expert=d_expert)
+    found = getattr(baselines, name)(Game(model, demos, cost_set, truth=mdp, true_expert=d_expert), iterations=100)
     assert found.gap == pytest.approx(gap_of(cost_set, found.occupancy(mdp), d_expert), abs=1e-10)
     assert found.markov(mdp).shape == mdp.shape
     assert found.sample(mdp, 3, rng=rng).states.shape == (3, mdp.horizon)
-    in_model = getattr(prior, name)(model, demos, cost_set, iterations=100)
+    in_model = getattr(baselines, name)(Game(model, demos, cost_set), iterations=100)
     assert in_model.gap == pytest.approx(in_model.upper, abs=1e-12)
     assert in_model.upper == found.upper != found.gap
 
@@ -462,7 +463,7 @@ def test_an_estimated_model_becomes_as_good_as_the_known_one(rng, unseen):
     for episodes in (30, 30_000):
         explored = mdps.sample(mdp, mdps.uniform_policy(mdp), episodes, rng=rng)
         model = game.empirical_mdp(explored, mdp, unseen=unseen)
-        gaps.append(prior.solve_lp(model, d_expert, CostSet("box", mdp.shape), truth=mdp).gap)
+        gaps.append(baselines.solve_lp(Game(model, d_expert, CostSet("box", mdp.shape), truth=mdp)).gap)
     assert gaps[1] < 0.05 < gaps[0]
 
 
@@ -474,12 +475,23 @@ def test_the_sink_keeps_planning_to_what_was_seen(rng):
     found = {}
     for unseen in ("sink", "stay"):
         model = game.empirical_mdp(demos, mdp, unseen=unseen)
-        found[unseen] = prior.solve_lp(model, demos, cost_set, truth=mdp, true_expert=mdps.occupancy(mdp, expert))
+        found[unseen] = baselines.solve_lp(
+            Game(model, demos, cost_set, truth=mdp, true_expert=mdps.occupancy(mdp, expert))
+        )
     # Nobody has tried a1, which leaves for s1 at once: a model in which it stays in s0 makes it look best.
     assert found["stay"].upper < -1
     assert found["stay"].gap > 2
     assert abs(found["sink"].upper) < 1e-9
     assert found["sink"].gap < 1e-9
+
+
+def test_oal_prior_offers_the_baselines_what_they_take_and_return_and_the_comparison():
+    import oal
+
+    algorithms = {"cloning", "frank_wolfe", "mwal", "no_regret_costs", "projection", "solve_lp", "compare"}
+    data = {"Comparison", "Game", "MixedPolicy", "Solution", "empirical_mdp"}
+    assert set(oal.prior.__all__) == algorithms | data
+    assert all(hasattr(oal.prior, name) for name in oal.prior.__all__)
 
 
 # The comparison -----------------------------------------------------------------------------------------------------
@@ -489,23 +501,33 @@ def test_the_sink_keeps_planning_to_what_was_seen(rng):
 def test_comparison_has_a_row_for_each_algorithm(rng, kind):
     mdp = small_mdp(0)
     ticks = []
-    rows = prior.compare(mdp, demos_of(mdp, rng), kind, episodes=50, iterations=20, advance=ticks.append)
+    rows = compare(mdp, demos_of(mdp, rng), kind, episodes=50, iterations=20, advance=ticks.append)
     assert len(ticks) == len(rows)
     names = [row.algorithm for row in rows]
-    prior_names = {
+    expected = {
         "box": {"no-regret costs", "linear program"},
         "l2": {"projection", "Frank-Wolfe with away steps", "no-regret costs", "minimum-norm point"},
         "simplex": {"MWAL", "no-regret costs", "linear program"},
     }[kind]
-    assert set(names) == prior_names | {"behavioural cloning", "OAL, policy returned", "OAL, policies played"}
+    assert set(names) == expected | {"behavioural cloning", "OAL, policy returned", "OAL, policies played"}
     for row in rows:
         assert np.isfinite(row.gap)
         solves = not row.algorithm.startswith(("OAL", "behavioural"))
         assert (row.mdps_solved > 0) == solves
         assert row.episodes_sampled == (50 if row.model == "estimated" else 0)
-    again = prior.compare(mdp, demos_of(mdp, np.random.default_rng(0)), kind, episodes=50, iterations=20)
-    same = prior.compare(mdp, demos_of(mdp, np.random.default_rng(0)), kind, episodes=50, iterations=20)
+    again = compare(mdp, demos_of(mdp, np.random.default_rng(0)), kind, episodes=50, iterations=20)
+    same = compare(mdp, demos_of(mdp, np.random.default_rng(0)), kind, episodes=50, iterations=20)
     assert again == same
+
+
+@pytest.mark.parametrize("preset, pooled", [("default", True), ("paper", False)])
+def test_all_estimated_models_are_pooled_where_oal_pools(rng, preset, pooled):
+    mdp = mdps.gridworld(3, 6)
+    demos = demos_of(mdp, rng)
+    options = {"preset": preset, "episodes": 40, "iterations": 10}
+    rows = compare(mdp, demos, "l2", **options)
+    assert rows == compare(mdp, demos, "l2", pooled=pooled, **options)
+    assert rows != compare(mdp, demos, "l2", pooled=not pooled, **options)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -514,7 +536,7 @@ def test_no_row_beats_the_exact_solution(rng, kind):
     demos = demos_of(with_expert, rng)
     # Without an expert, gaps are against the demonstrations: those that the algorithms make small.
     mdp = FiniteMDP.dense(with_expert.table(), with_expert.initial)
-    rows = prior.compare(mdp, demos, kind, episodes=200, iterations=50)
+    rows = compare(mdp, demos, kind, episodes=200, iterations=50)
     exact = min(row.gap for row in rows if row.algorithm in ("linear program", "minimum-norm point"))
     assert all(row.gap >= exact - 1e-7 for row in rows)
     assert "OAL, policies played" not in {row.algorithm for row in rows}
@@ -526,26 +548,35 @@ def test_no_row_beats_the_exact_solution(rng, kind):
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda m, d: prior.projection(m, d, "box"), "projection is for the cost set l2, not for box"),
-        (lambda m, d: prior.frank_wolfe(m, d, "simplex"), "for the cost set l2, not for simplex"),
-        (lambda m, d: prior.mwal(m, d, "l2"), "MWAL is for the cost set simplex, not for l2"),
-        (lambda m, d: prior.solve_lp(m, d, "cube"), "cost set 'cube' is unknown"),
-        (lambda m, d: prior.projection(m, d, iterations=0), "number of iterations is 0"),
-        (lambda m, d: prior.mwal(m, d, iterations=0), "number of iterations is 0"),
-        (lambda m, d: prior.no_regret_costs(m, d, iterations=0), "number of iterations is 0"),
-        (lambda m, d: prior.solve_lp(m, d, tolerance=-1.0), "tolerance is -1.0"),
-        (lambda m, d: prior.compare(m, d, episodes=0), "number of episodes is 0"),
-        (lambda m, d: prior.compare(m, d, iterations=0), "number of iterations is 0"),
-        (lambda m, d: prior.solve_lp(m, np.zeros((2, 3, 4))), r"shape \(2, 3, 4\): it must be \[H, S, A\]"),
-        (lambda m, d: prior.solve_lp(m, np.zeros(m.shape)), "sums to 0 .least entry 0.: it must be a distribution"),
-        (lambda m, d: prior.solve_lp(m, np.full(m.shape, np.nan)), "sums to nan .*: it must be"),
-        (lambda m, d: prior.solve_lp(m, d, CostSet("box", (2, 3, 2))), "the cost set is one of the shape"),
-        (lambda m, d: prior.solve_lp(m, d, truth=mdps.chain(4), cost_set=CostSet("box", m.shape)), "chain"),
-        (lambda m, d: prior.cloning(Sampler("FrozenLake-v1", 4), d), "plans in a FiniteMDP, not in Sampler"),
-        (lambda m, d: prior.projection(m, d, start=np.zeros((2, 2), dtype=int)), "start is int64 of the shape"),
-        (lambda m, d: prior.projection(m, d, start=np.full(m.shape[:2], 9)), "start holds an action outside"),
-        (lambda m, d: prior.projection(mdps.chain(4), d), "demonstrations hold the"),
-        (lambda m, d: prior.projection(mdps.chain(5), d), "demonstrations have 4 steps"),
+        (lambda m, d: baselines.projection(Game(m, d, "box")), "projection is for the cost set l2, not for box"),
+        (lambda m, d: baselines.frank_wolfe(Game(m, d, "simplex")), "for the cost set l2, not for simplex"),
+        (lambda m, d: baselines.mwal(Game(m, d, "l2")), "MWAL is for the cost set simplex, not for l2"),
+        (lambda m, d: baselines.solve_lp(Game(m, d, "cube")), "cost set 'cube' is unknown"),
+        (lambda m, d: baselines.projection(Game(m, d, "l2"), iterations=0), "number of iterations is 0"),
+        (lambda m, d: baselines.mwal(Game(m, d, "simplex"), iterations=0), "number of iterations is 0"),
+        (lambda m, d: baselines.no_regret_costs(Game(m, d), iterations=0), "number of iterations is 0"),
+        (lambda m, d: baselines.solve_lp(Game(m, d), tolerance=-1.0), "tolerance is -1.0"),
+        (lambda m, d: compare(m, d, episodes=0), "number of episodes is 0"),
+        (lambda m, d: compare(m, d, iterations=0), "number of iterations is 0"),
+        (lambda m, d: baselines.solve_lp(Game(m, np.zeros((2, 3, 4)))), r"shape \(2, 3, 4\): it must be \[H, S, A\]"),
+        (
+            lambda m, d: baselines.solve_lp(Game(m, np.zeros(m.shape))),
+            "sums to 0 .least entry 0.: it must be a distribution",
+        ),
+        (lambda m, d: baselines.solve_lp(Game(m, np.full(m.shape, np.nan))), "sums to nan .*: it must be"),
+        (lambda m, d: baselines.solve_lp(Game(m, d, CostSet("box", (2, 3, 2)))), "the cost set is one of the shape"),
+        (lambda m, d: baselines.solve_lp(Game(m, d, CostSet("box", m.shape), truth=mdps.chain(4))), "chain"),
+        (lambda m, d: baselines.cloning(Game(Sampler("FrozenLake-v1", 4), d)), "plans in a FiniteMDP, not in Sampler"),
+        (
+            lambda m, d: baselines.projection(Game(m, d, "l2"), start=np.zeros((2, 2), dtype=int)),
+            "start is int64 of the shape",
+        ),
+        (
+            lambda m, d: baselines.projection(Game(m, d, "l2"), start=np.full(m.shape[:2], 9)),
+            "start holds an action outside",
+        ),
+        (lambda m, d: baselines.projection(Game(mdps.chain(4), d, "l2")), "demonstrations hold the"),
+        (lambda m, d: baselines.projection(Game(mdps.chain(5), d, "l2")), "demonstrations have 4 steps"),
         (lambda m, d: game.empirical_mdp([], m), "no trajectories"),
         (lambda m, d: game.empirical_mdp(d, mdps.chain(5)), "demonstrations have 4 steps"),
         (lambda m, d: game.empirical_mdp(d, m, unseen="fly"), "unseen 'fly' is unknown"),

@@ -1,0 +1,303 @@
+"""What Algorithm 2 remembers of the states it has visited: slots, a table from (h, s) to them, and the empirical model.
+
+A slot is a state at a step that somebody has visited (or whose start differs from the rest). The slots of step h are
+`base[h] + j` for `j < counts[h]`; `j` is the slot's place in its layer and never changes, while `base` moves when the
+arrays grow. States without a slot keep their closed form: the initial cost is constant over them, so their Q is
+constant over actions and their policy stays uniform; nothing leads to them under the empirical model.
+
+The empirical model lives in rows beside the slots. With pooled counts a state has its slots at all steps at once, at
+the same place in each layer, and the rows of the first layer serve all steps.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oal.equations import Array
+from oal.tabular.fastmath import jit
+from oal.tabular.passes import Index
+
+HOEFFDING, BERNSTEIN = 0, 1
+FIRST_ROOM = 4
+SMALL_TABLE = 1 << 16
+
+
+class Slots(NamedTuple):
+    """The visited part of the state space and everything the two players know about it."""
+
+    base: Index  # [H + 1]
+    counts: Index  # [H]
+    place_keys: Index  # hash table (h * S + s) -> place in the layer
+    place_values: Index
+    hashing: NDArray[np.uint64]  # multiplier, shift
+    state: Index  # [slots]
+    logits: Array  # [slots, A] log pi up to a constant
+    policy: Array  # [slots, A]
+    cost: Array  # [slots, A]
+    expert: Array  # [slots, A] the experts' empirical occupancy
+    occupancy: Array  # [slots, A] of the learner under the empirical model, this episode
+    occupancy_sum: Array  # [slots, A] over all episodes
+    Q: Array  # [slots, A]
+    V: Array  # [slots]
+    mass: Array  # [slots] state occupancy
+    visits: Array  # [rows, A]
+    inverse: Array  # [rows, A] 1 / n, or 0 before the first visit
+    root: Array  # [rows, A] 1 / sqrt(n v 1)
+    edge_start: Index  # [rows, A]
+    edge_count: Index  # [rows, A]
+    edge_capacity: Index  # [rows, A]
+    edge_to: Index  # [edges] place of the successor in its layer
+    edge_weight: Array  # [edges] how often (or with which probability, when the model is known)
+    edges_used: Index  # [2]: edges given out; most edges of any row
+    start_weight: Array  # [slots of the first layer] how often an episode began there
+    start_total: Array  # [1]
+
+
+class Rules(NamedTuple):
+    """What does not change during a run of Algorithm 2."""
+
+    n_states: int
+    n_actions: int
+    horizon: int
+    pooled: bool
+    model_known: bool
+    initial_known: bool
+    bonus: int
+    bonus_scale: float
+    delta: float  # failure probability of the theorem
+    anytime: bool
+    planned_episodes: float  # K
+    policy_step: float  # t_pi * sqrt(K)
+    cost_step: float  # t_c * sqrt(K)
+    cost_set: int
+    cost_low: float  # least cost in the set; taken off before the evaluation, so that it truncates at 0
+    cost_width: float  # range of the costs in the set
+    default_cost: float  # c at every (h, s, a) that was never touched
+    features: Array  # [S, d] for linear costs
+    expert_features: Array  # [d] feature expectations of the demonstrations
+
+
+# The table from (h, s) to slots, and the empirical model's edges, compiled --------------------------------------------
+
+
+@jit
+def find(keys, values, hashing, key):
+    """Return the place of the key h * S + s in its layer, or -1 if it was never visited."""
+    mask = len(keys) - 1
+    i = np.int64((np.uint64(key) * hashing[0]) >> hashing[1]) & mask
+    while keys[i] != key:
+        if keys[i] < 0:
+            return -1
+        i = (i + 1) & mask
+    return values[i]
+
+
+@jit
+def insert_key(keys, values, hashing, key, value):
+    """Write the place of a key that is not in the table yet."""
+    mask = len(keys) - 1
+    i = np.int64((np.uint64(key) * hashing[0]) >> hashing[1]) & mask
+    while keys[i] >= 0:
+        i = (i + 1) & mask
+    keys[i] = key
+    values[i] = value
+
+
+@jit
+def copy_places(keys, values, new_keys, new_values, hashing):
+    """Write all places into another table."""
+    for i in range(len(keys)):
+        if keys[i] >= 0:
+            insert_key(new_keys, new_values, hashing, keys[i], values[i])
+
+
+@jit
+def open_slot(slots, rules, h, s):
+    """Give (h, s) a slot in its closed-form start: uniform policy, default cost, no visits. Return its place."""
+    place = slots.counts[h]
+    slots.counts[h] += 1
+    insert_key(slots.place_keys, slots.place_values, slots.hashing, h * rules.n_states + s, place)
+    slot = slots.base[h] + place
+    slots.state[slot] = s
+    for a in range(rules.n_actions):
+        slots.logits[slot, a] = 0.0
+        slots.policy[slot, a] = 1.0 / rules.n_actions
+        slots.cost[slot, a] = rules.default_cost
+    return place
+
+
+@jit
+def activate(slots, rules, h, s):
+    """Return the place of (h, s), opening its slot (with pooled counts: its slots at all steps) if there is none."""
+    place = find(slots.place_keys, slots.place_values, slots.hashing, h * rules.n_states + s)
+    if place < 0:
+        if rules.pooled:
+            for step in range(rules.horizon):
+                place = open_slot(slots, rules, step, s)
+        else:
+            place = open_slot(slots, rules, h, s)
+    return place
+
+
+@jit
+def add_edge(slots, row, a, to, weight):
+    """Add a successor to a row. There is room for it: `has_room` was asked before."""
+    start = slots.edge_start[row, a]
+    used = slots.edge_count[row, a]
+    if used == slots.edge_capacity[row, a]:
+        # The row moves to the end with twice the room: contiguous rows, amortised copying.
+        room = max(2, 2 * used)
+        fresh = slots.edges_used[0]
+        for e in range(used):
+            slots.edge_to[fresh + e] = slots.edge_to[start + e]
+            slots.edge_weight[fresh + e] = slots.edge_weight[start + e]
+        slots.edges_used[0] += room
+        slots.edge_start[row, a] = fresh
+        slots.edge_capacity[row, a] = room
+        start = fresh
+    slots.edge_to[start + used] = to
+    slots.edge_weight[start + used] = weight
+    slots.edge_count[row, a] = used + 1
+    slots.edges_used[1] = max(slots.edges_used[1], used + 1)
+
+
+@jit
+def has_room(slots, rules):
+    """Tell whether one more episode surely fits: at most one new state a step, and one new edge."""
+    opened = rules.horizon if rules.pooled else 1
+    for h in range(rules.horizon):
+        if min(slots.counts[h] + opened, rules.n_states) > slots.base[h + 1] - slots.base[h]:
+            return False
+    return slots.edges_used[0] + rules.horizon * max(2, 2 * slots.edges_used[1]) <= len(slots.edge_to)
+
+
+# Memory: allocated, grown, and checked when it comes from a file ------------------------------------------------------
+
+PER_SLOT = ("state", "logits", "policy", "cost", "expert", "occupancy", "occupancy_sum", "Q", "V", "mass")
+PER_ROW = ("visits", "inverse", "root", "edge_start", "edge_count", "edge_capacity")
+
+
+def empty(rules: Rules) -> Slots:
+    """Return memory for a few states at each step, none of them visited."""
+    room = np.full(rules.horizon, min(FIRST_ROOM, rules.n_states), dtype=np.int64)
+    return _allocate(rules, room, 8 * rules.horizon)
+
+
+def make_room(slots: Slots, rules: Rules) -> Slots:
+    """Grow until one more episode surely fits."""
+    while not has_room(slots, rules):
+        room, edges = np.diff(slots.base), len(slots.edge_to)
+        opened = rules.horizon if rules.pooled else 1
+        tight = np.minimum(slots.counts + opened, rules.n_states) > room
+        room = np.where(tight, np.minimum(2 * room + opened, rules.n_states), room)
+        if not tight.any():
+            edges = 2 * edges + rules.horizon * 2 * max(1, int(slots.edges_used[1]))
+        slots = _resize(slots, rules, room, edges)
+    return slots
+
+
+def reserve(slots: Slots, rules: Rules, states_per_step: int, edges: int = 0) -> Slots:
+    """Grow to hold so many states at each step, and so many edges."""
+    return _resize(slots, rules, np.maximum(np.diff(slots.base), states_per_step), max(edges, len(slots.edge_to)))
+
+
+def dense(slots: Slots, values: Array, shape: tuple[int, int, int], default: float) -> Array:
+    """Return values of the slots as `[H, S, A]`; states without a slot have the default."""
+    full = np.full(shape, default)
+    for h, (first, count) in enumerate(zip(slots.base[:-1], slots.counts, strict=True)):
+        full[h, slots.state[first : first + count]] = values[first : first + count]
+    return full
+
+
+def _allocate(rules: Rules, room: Index, edges: int) -> Slots:
+    """Return empty slots with `room[h]` places in layer h and room for `edges` edges."""
+    H, A = rules.horizon, rules.n_actions
+    base = np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
+    total, rows = int(base[-1]), int(base[1] if rules.pooled else base[-1])
+    keys, values, hashing = _place_table(rules, total)
+    whole = lambda *shape: np.zeros(shape, dtype=np.int64)  # noqa: E731
+    by_action = ("logits", "policy", "cost", "expert", "occupancy", "occupancy_sum", "Q")
+    return Slots(
+        base=base,
+        counts=whole(H),
+        place_keys=keys,
+        place_values=values,
+        hashing=hashing,
+        state=whole(total),
+        V=np.zeros(total),
+        mass=np.zeros(total),
+        visits=np.zeros((rows, A)),
+        inverse=np.zeros((rows, A)),
+        root=np.ones((rows, A)),
+        edge_start=whole(rows, A),
+        edge_count=whole(rows, A),
+        edge_capacity=whole(rows, A),
+        edge_to=whole(edges),
+        edge_weight=np.zeros(edges),
+        edges_used=whole(2),
+        start_weight=np.zeros(int(base[1])),
+        start_total=np.zeros(1),
+        **{name: np.zeros((total, A)) for name in by_action},
+    )
+
+
+def _place_table(rules: Rules, slots: int) -> tuple[Index, Index, NDArray[np.uint64]]:
+    """Make an empty table from (h, s) to places: direct for small MDPs, hashed (half full at most) for large ones."""
+    pairs = rules.horizon * rules.n_states
+    direct = pairs <= SMALL_TABLE
+    bits = max(1, (pairs - 1 if direct else 2 * slots).bit_length())
+    hashing = np.array([1, 0] if direct else [0x9E3779B97F4A7C15, 64 - bits], dtype=np.uint64)
+    return np.full(1 << bits, -1, dtype=np.int64), np.zeros(1 << bits, dtype=np.int64), hashing
+
+
+def _resize(slots: Slots, rules: Rules, room: Index, edges: int) -> Slots:
+    """Copy the slots into other memory; places in the layers stay."""
+    new = _allocate(rules, room, edges)
+    for name in PER_SLOT + PER_ROW:
+        old_values, new_values = getattr(slots, name), getattr(new, name)
+        for h in range(1 if rules.pooled and name in PER_ROW else rules.horizon):
+            count = slots.counts[h]
+            new_values[new.base[h] : new.base[h] + count] = old_values[slots.base[h] : slots.base[h] + count]
+    for name in ("counts", "edges_used", "start_total"):
+        getattr(new, name)[:] = getattr(slots, name)
+    edges_used, starts = slots.edges_used[0], slots.counts[0]
+    for name, used in (("edge_to", edges_used), ("edge_weight", edges_used), ("start_weight", starts)):
+        getattr(new, name)[:used] = getattr(slots, name)[:used]
+    copy_places(slots.place_keys, slots.place_values, new.place_keys, new.place_values, new.hashing)
+    return new
+
+
+def check(slots: Slots, fresh: Slots, rules: Rules) -> None:
+    """Refuse slots read from a file that do not fit together: the compiled code checks no bounds."""
+    for name in Slots._fields:
+        given, like = getattr(slots, name), getattr(fresh, name)
+        if given.dtype != like.dtype or given.shape[1:] != like.shape[1:] or not given.flags.c_contiguous:
+            raise ValueError(f"slots.{name} is {given.dtype}{given.shape}")
+    H = rules.horizon
+    total, rows = int(slots.base[-1]), int(slots.base[1 if rules.pooled else -1])
+    edges, places = len(slots.edge_to), len(slots.place_keys)
+    sound = (
+        len(slots.base) == H + 1
+        and len(slots.counts) == H
+        and slots.base[0] == 0
+        and all(0 <= count <= room for count, room in zip(slots.counts, np.diff(slots.base), strict=True))
+        and all(len(getattr(slots, name)) == total for name in PER_SLOT)
+        and all(len(getattr(slots, name)) == rows for name in PER_ROW)
+        and len(slots.start_weight) == slots.base[1]
+        and len(slots.edge_weight) == edges
+        and 0 <= slots.edges_used[0] <= edges
+        and all(array.min(initial=0) >= 0 for array in (slots.edge_start, slots.edge_count, slots.state, slots.edge_to))
+        and (slots.edge_start + slots.edge_capacity).max(initial=0) <= slots.edges_used[0]
+        and (slots.edge_count <= slots.edge_capacity).all()
+        and slots.state.max(initial=0) < rules.n_states
+        and slots.edge_to.max(initial=0) < slots.counts.max(initial=1)
+        and places == len(slots.place_values)
+        and places & (places - 1) == 0
+        and (slots.hashing[1] == 0 or (slots.place_keys < 0).any())
+        and slots.place_values.min() >= 0
+        and slots.place_values.max() <= slots.counts.max()
+        and slots.hashing[1] < 64
+    )
+    if not sound:
+        raise ValueError("its tables of visited states contradict each other")
