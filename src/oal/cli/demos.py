@@ -235,14 +235,18 @@ def record(
 
 def _saved_policy(run: str, seed: int) -> Any:
     """Load the policy of a run folder (the best one if it was kept) or of a policy file."""
+    import numpy as np
+
+    from oal.base.folder import RunFolder
     from oal.deep.policy import Policy
 
     path = Path(run)
     if path.is_dir():
-        candidates = [path / "best.safetensors", path / "policy.safetensors"]
-        found = [candidate for candidate in candidates if candidate.is_file()]
+        folder = RunFolder(path)
+        found = [candidate for candidate in (folder.best, folder.policy) if candidate.is_file()]
         if not found:
             raise InputError(f"{run}: holds no policy (best.safetensors or policy.safetensors): has the run finished?")
         path = found[0]
-    loaded = Policy.load(path)
-    return Policy(loaded.spec, loaded.actor.layers, info=loaded.info, seed=seed)
+    policy = Policy.load(path)
+    policy.rng = np.random.default_rng(seed)
+    return policy
