@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from oal.base.limits import MAX_TEXT
 from oal.demos.spaces import space_from_json, space_to_json
-from oal.demos.trajectories import Demos
-from oal.errors import InputError, shortened
+from oal.errors import InputError, is_whole, shortened
 
 if TYPE_CHECKING:
     import gymnasium
+
+    from oal.demos.trajectories import Demos
 
 VERSION = 1
 
@@ -21,6 +22,8 @@ VERSION = 1
 class About:
     """The parsed text. Columns hold one entry per episode, or are None when the file does not say."""
 
+    where: str = "about"
+    """The file and field that it was read from, for messages."""
     env_id: str | None = None
     observation_space: "gymnasium.Space[Any] | None" = None
     action_space: "gymnasium.Space[Any] | None" = None
@@ -35,12 +38,12 @@ class About:
     has_final: Sequence[bool] | None = None
     has_rewards: bool | None = None
 
-    def check_columns(self, where: str, episodes: int) -> None:
+    def check_columns(self, episodes: int) -> None:
         """Refuse columns that do not have one entry per episode."""
         for name in _COLUMNS:
             column = getattr(self, name)
             if column is not None and len(column) != episodes:
-                raise InputError(f"{where}: {name} has {len(column)} entries: the file has {episodes} episodes")
+                raise InputError(f"{self.where}: {name} has {len(column)} entries: the file has {episodes} episodes")
 
     def check_rewards(self, where: str, found: bool) -> None:
         """Refuse rewards that got lost."""
@@ -73,7 +76,7 @@ class About:
         }
 
 
-def write(demos: Demos, *, endings: bool) -> str:
+def write(demos: "Demos", *, endings: bool) -> str:
     """Return the text about `demos`; with `endings`, also how each episode ended (for formats without room for it)."""
     about: dict[str, Any] = {"oal_demos": VERSION, "env_id": demos.env_id, "source": demos.source}
     for name in ("observation_space", "action_space"):
@@ -101,8 +104,13 @@ def write(demos: Demos, *, endings: bool) -> str:
     return text
 
 
-def parse(where: str, text: str) -> Any:
+def parse(where: str, text: str | bytes) -> Any:
     """Return the JSON value in `text`; `where` names file and field."""
+    if isinstance(text, bytes):
+        try:
+            text = text.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{where} is not valid text ({error})") from None
     if len(text) > MAX_TEXT:
         raise InputError(f"{where} is {len(text)} characters long: at most {MAX_TEXT} are read")
     try:
@@ -111,10 +119,10 @@ def parse(where: str, text: str) -> Any:
         raise InputError(f"{where} is not valid JSON ({error})") from None
 
 
-def read(where: str, text: str, *, episodes: int | None = None) -> About:
-    """Parse and check the text; with `episodes`, its columns must have that many entries."""
+def read(where: str, text: str | bytes) -> About:
+    """Parse and check the text."""
     value = parse(where, text)
-    if not isinstance(value, dict) or not _is_int(value.get("oal_demos")):
+    if not isinstance(value, dict) or not is_whole(value.get("oal_demos")):
         raise InputError(f"{where} does not say 'oal_demos' with a format version")
     if value["oal_demos"] > VERSION:
         raise InputError(
@@ -147,18 +155,13 @@ def read(where: str, text: str, *, episodes: int | None = None) -> About:
     for name, switch in switches.items():
         if not _is_bool(switch):
             raise InputError(f"{where}: {name} is {shortened(switch)}: it must be true or false")
-    about = About(value.get("env_id"), **spaces, source=value.get("source"), metadata=metadata, **switches, **columns)
-    if episodes is not None:
-        about.check_columns(where, episodes)
-    return about
+    return About(
+        where, value.get("env_id"), **spaces, source=value.get("source"), metadata=metadata, **switches, **columns
+    )
 
 
 def _is_bool(value: Any) -> bool:
     return isinstance(value, bool)
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_named_vectors(value: Any) -> bool:
@@ -176,8 +179,8 @@ def _is_number(value: Any) -> bool:
 _COLUMNS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "terminated": (_is_bool, "true or false"),
     "truncated": (_is_bool, "true or false"),
-    "seeds": (lambda seed: seed is None or _is_int(seed), "a whole number or null"),
+    "seeds": (lambda seed: seed is None or is_whole(seed), "a whole number or null"),
     "initial_states": (lambda state: state is None or _is_named_vectors(state), "named lists of numbers, or null"),
-    "strides": (_is_int, "a whole number"),
+    "strides": (is_whole, "a whole number"),
     "has_final": (_is_bool, "true or false"),
 }
