@@ -21,6 +21,7 @@ from oal.envs import (
     describe,
     occupancy_masses,
 )
+from oal.envs.names import input_names
 from oal.errors import InputError
 from replaying import replay_rewards
 
@@ -380,3 +381,8 @@ def test_a_video_shows_the_whole_episode(tmp_path: Any) -> None:
 def test_the_description_survives_json() -> None:
     spec = describe(Counter(), horizon=12)
     assert EnvSpec.from_json(spec.to_json()) == spec
+
+
+def test_inputs_of_an_unknown_environment_are_named_by_place() -> None:
+    env = gym.wrappers.TransformObservation(Counter(), lambda seen: seen[:1], spaces.Box(0.0, 1.0, (1,)))
+    assert input_names(describe(env, horizon=5), env) == ["obs[0]", "action[0]", "action[1]"]

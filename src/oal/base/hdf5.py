@@ -66,13 +66,11 @@ class Fields:
 
     def _member(self, key: str, kind: str) -> Any:
         """Return a "Group" or "Dataset" of this file by its name, which must be no link to elsewhere."""
-        import h5py
-        from h5py import h5l
-
+        h5py = require("h5py", extra="hdf5", needed_for=f"reading {self.name}")
         if key not in self:
             raise InputError(f"{self.name}: '{key}' is missing")
         with _damage(f"{self.name}: '{key}'"):
-            if self.group.id.links.get_info(key.encode()).type != h5l.TYPE_HARD:
+            if self.group.id.links.get_info(key.encode()).type != h5py.h5l.TYPE_HARD:
                 raise InputError(f"{self.name}: '{key}' is a link to elsewhere, which is not followed")
             member = self.group[key]
             if not isinstance(member, getattr(h5py, kind)):

@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from oal.envs.names import class_name
 from oal.errors import InputError
 
 Snapshot = tuple[dict[str, np.ndarray], dict[str, Any]]
@@ -40,7 +41,7 @@ def read(env: gym.Env) -> Snapshot | None:
         return None
     if type(inner.np_random.bit_generator) is not np.random.PCG64:
         return None
-    name = _name(inner)
+    name = class_name(inner)
     if _is_mujoco(name):
         arrays, values = _read_mujoco(inner), {}
     elif name in _ATTRIBUTES:
@@ -70,7 +71,7 @@ def write(env: gym.Env, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any
     """Put an environment that was made in the same way, and reset, into the state that was read."""
     limits = _time_limits(env) or []
     inner: Any = env.unwrapped
-    name = _name(inner)
+    name = class_name(inner)
     if (info["class"], info["world"], len(info["elapsed_steps"])) != (name, _world(inner), len(limits)):
         raise InputError(f"the saved state of a {info['class']} does not fit this {name}: it was made in another way")
     if _is_mujoco(name):
@@ -93,10 +94,6 @@ def _time_limits(env: gym.Env) -> list[gym.wrappers.TimeLimit] | None:
             return None
         env = env.env
     return limits
-
-
-def _name(inner: gym.Env) -> str:
-    return f"{type(inner).__module__}.{type(inner).__qualname__}"
 
 
 def _world(inner: Any) -> list[str] | None:

@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from oal.base.arrays import below, prefixed
 from oal.base.seeding import integer
 from oal.envs import snapshots
 from oal.envs.spec import ActionCodec, EnvSource, describe, flattener, make
@@ -115,7 +116,7 @@ class Envs:
             snapshot = snapshots.read(env)
             if snapshot is None:
                 return None
-            arrays |= {f"{i}/{name}": array for name, array in snapshot[0].items()}
+            arrays |= prefixed(i, snapshot[0])
             infos.append(snapshot[1])
         return arrays, {"environments": infos}
 
@@ -127,9 +128,7 @@ class Envs:
                 f"{self._shape}: it belongs to another environment or another number of them"
             )
         for i, (env, known) in enumerate(zip(self.envs, info["environments"], strict=True)):
-            prefix = f"{i}/"
-            own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-            snapshots.write(env, own, known)
+            snapshots.write(env, below(i, arrays), known)
         self.observation = np.array(arrays["observation"], np.float32)
         self.episode_returns = arrays["episode_returns"].tolist()
         self.episode_lengths = arrays["episode_lengths"].tolist()
