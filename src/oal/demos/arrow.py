@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from oal.base.limits import DEFAULT_BUDGET, MAX_TEXT, Budget, check_episodes
+from oal.base.limits import DEFAULT_BUDGET, Budget, check_episodes
 from oal.demos import about as about_text
 from oal.demos.about import About
 from oal.demos.assembly import build
@@ -49,7 +49,7 @@ def read_folder(folder: Path, name: str, *, budget: Budget = DEFAULT_BUDGET) -> 
         except OSError as error:
             raise InputError(f"{name}: {filename} cannot be read ({error.strerror})") from None
     about_path = folder / "about.json"
-    text = _bytes(about_path, f"{name}: about.json") if about_path.exists() else None
+    text = about_text.text_file(about_path, f"{name}: about.json") if about_path.exists() else None
     return read_shards(shards, text, name)
 
 
@@ -57,17 +57,8 @@ def _is_plain(filename: Any) -> "TypeGuard[str]":
     return isinstance(filename, str) and filename not in ("", ".", "..") and not set(filename) & set("/\\\0")
 
 
-def _bytes(path: Path, where: str) -> bytes:
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_TEXT + 1)
-    except OSError as error:
-        raise InputError(f"{where} cannot be read ({error.strerror})") from None
-    return content
-
-
 def _json(path: Path, where: str) -> dict[str, Any]:
-    value = about_text.parse(where, _bytes(path, where))
+    value = about_text.parse(where, about_text.text_file(path, where))
     if not isinstance(value, dict):
         raise InputError(f"{where} is {shortened(value)}: it must be a dictionary")
     return value

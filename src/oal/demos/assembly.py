@@ -24,7 +24,7 @@ def build(where: str, episodes: Sequence[Mapping[str, Any]], about: About, *, en
         except InputError as error:
             raise InputError(f"{where}: episode {episode}: {error}") from None
     try:
-        return Demos(tuple(trajectories), **about.of_demos(), endings_known=about.endings_known and endings_known)
+        return Demos(tuple(trajectories), **about.of_demos, endings_known=about.endings_known and endings_known)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 

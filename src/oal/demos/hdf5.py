@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from oal.base.hdf5 import Fields
-from oal.base.limits import DEFAULT_BUDGET, MAX_EPISODES, MAX_TEXT, Budget, check_episodes
+from oal.base.limits import DEFAULT_BUDGET, MAX_EPISODES, Budget, check_episodes
 from oal.demos import about as about_text
 from oal.demos.about import About
 from oal.demos.assembly import build, by_episode, flags, only_at_end, split
@@ -41,7 +41,7 @@ def read_d4rl(file: str | BinaryIO, name: str, *, budget: Budget = DEFAULT_BUDGE
         terminals = flags(f"{name}: terminals", fields.read("terminals"), steps)
         timeouts = flags(f"{name}: timeouts", fields.read("timeouts"), steps) if "timeouts" in fields else None
         rewards = fields.read("rewards") if "rewards" in fields else None
-        about = About() if "about" not in fields else about_text.read(f"{name}: about", fields.read_text("about"))
+        about = about_text.read_optional(fields)
     about.check_rewards(f"{name}: 'rewards'", rewards is not None)
     for key, array in (("observations", observations), ("next_observations", following), ("rewards", rewards)):
         if array is not None and (array.ndim == 0 or len(array) != steps):
@@ -98,11 +98,7 @@ def load_minari(dataset_id: str, *, budget: Budget = DEFAULT_BUDGET) -> Demos:
 
 def read_minari_folder(folder: Path, name: str, *, budget: Budget = DEFAULT_BUDGET) -> Demos:
     data = folder / "data" if (folder / "data").is_dir() else folder
-    try:
-        with (data / "metadata.json").open("rb") as file:
-            metadata = file.read(MAX_TEXT + 1)
-    except OSError as error:
-        raise InputError(f"{name}: metadata.json cannot be read ({error.strerror}): not a Minari dataset") from None
+    metadata = about_text.text_file(data / "metadata.json", f"{name}: metadata.json")
     if not (data / "main_data.hdf5").is_file():
         raise InputError(f"{name}: has no main_data.hdf5; only Minari's HDF5 storage is read, not its Arrow storage")
     return read_minari(metadata, str(data / "main_data.hdf5"), name, budget=budget)
@@ -136,7 +132,7 @@ def read_minari(metadata_json: bytes, file: str | BinaryIO, name: str, *, budget
         from gymnasium.spaces import flatten_space  # only now: the budget has allowed for flat observations
 
         flat = {key: flatten_space(space) if is_composite(space) else space for key, space in spaces.items()}
-        about = replace(about, **flat)
+        about = replace(about, of_demos={**about.of_demos, **flat})
     return build(name, episodes, about)
 
 
@@ -150,9 +146,12 @@ def _minari_about(where: str, metadata: dict[str, Any]) -> About:
     about = {key: metadata[key] for key in kept if isinstance(metadata.get(key), (str, list))}
     source = metadata.get("dataset_id")
     return About(
-        env_id=env_id if isinstance(env_id, str) else None,
-        source=f"Minari dataset {source}" if isinstance(source, str) else None,
-        metadata=about,
+        where,
+        {
+            "env_id": env_id if isinstance(env_id, str) else None,
+            "source": f"Minari dataset {source}" if isinstance(source, str) else None,
+            "metadata": about,
+        },
     )
 
 

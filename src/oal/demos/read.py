@@ -22,7 +22,6 @@ from oal.base import npz
 from oal.base.limits import DEFAULT_BUDGET, Budget, check_episodes
 from oal.demos import about as about_text
 from oal.demos import arrow, hdf5, places
-from oal.demos.about import About
 from oal.demos.assembly import build, by_episode, column, episode_column, flags, only_at_end, split
 from oal.demos.places import MINARI, shipped
 from oal.demos.trajectories import Demos
@@ -80,7 +79,7 @@ def read_sb(archive: npz.Archive) -> Demos:
     for key in ("terminated", "truncated"):
         if key in archive:
             arrays[key] = flags(f"{name}: {key}", archive.read(key), steps)
-    about = _optional_about(archive)
+    about = about_text.read_optional(archive)
     about.check_columns(len(lengths))
     about.check_rewards(f"{name}: rewards", "rewards" in arrays)
     finals = archive.read("final_obs") if "final_obs" in archive else None
@@ -128,12 +127,6 @@ def _check_returns(name: str, demos: Demos, stated: np.ndarray) -> None:
             )
 
 
-def _optional_about(archive: npz.Archive) -> About:
-    if "about" not in archive:
-        return About()
-    return about_text.read(f"{archive.name}: about", archive.read_text("about"))
-
-
 # imitation
 
 
@@ -156,8 +149,8 @@ def read_imitation(archive: npz.Archive) -> Demos:
     }
     if "rews" in archive:
         pieces["rewards"] = split(f"{name}: rews", archive.read("rews"), lengths)
-    about = _optional_about(archive)
-    return build(name, by_episode(pieces), about, endings_known=about.terminated is not None)
+    about = about_text.read_optional(archive)
+    return build(name, by_episode(pieces), about, endings_known="terminated" in about.columns)
 
 
 # Which format
