@@ -182,17 +182,16 @@ def _npy_header(where: str, member: IO[bytes]) -> tuple[np.dtype, bool, tuple[in
     return np.dtype(descr.strip("'")), match["order"] == "True", shape, 8 + len(size_field) + size
 
 
-def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], *, compress: bool = True) -> None:
+def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
     """Write plain arrays as an `.npz` in one step; the same arrays always give the same bytes."""
-    with replacing(path) as temporary:
-        method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
-        with zipfile.ZipFile(temporary, "w", method, compresslevel=9 if compress else None) as archive:
-            for key, array in arrays.items():
-                buffer = io.BytesIO()
-                np.lib.format.write_array(buffer, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False)
-                entry = zipfile.ZipInfo(f"{key}.npy", date_time=(1980, 1, 1, 0, 0, 0))
-                entry.compress_type, entry.external_attr = method, 0o644 << 16
-                archive.writestr(entry, buffer.getvalue())
+    method = zipfile.ZIP_DEFLATED
+    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", method, compresslevel=9) as archive:
+        for key, array in arrays.items():
+            buffer = io.BytesIO()
+            np.lib.format.write_array(buffer, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False)
+            entry = zipfile.ZipInfo(f"{key}.npy", date_time=(1980, 1, 1, 0, 0, 0))
+            entry.compress_type, entry.external_attr = method, 0o644 << 16
+            archive.writestr(entry, buffer.getvalue())
 
 
 def text(value: str) -> np.ndarray:

@@ -208,11 +208,9 @@ def record(
         made = envs.make(env)
         spec = envs.describe(made)
         made.close()
-        draw = seeding.generator(seed, "demos.record")
-        env_id, described = env, "uniformly random actions"
-
-        def act(observations: Any) -> Any:
-            return envs.uniform_actions(spec, len(observations), draw)
+        uniform = envs.UniformPolicy(spec)
+        uniform.rng = seeding.generator(seed, "demos.record")
+        env_id, act, described = env, uniform.act, "uniformly random actions"
     else:
         saved = _saved_policy(policy, seed)
         env_id = env or saved.spec.env_id
