@@ -53,10 +53,10 @@ def test_a_nonsensical_number_of_threads_counts_as_every_core(asked, monkeypatch
 
 PROGRAM = """
 import hashlib, sys
-from oal import runtime
+from oal.base import runtime
 runtime.set_threads(int(sys.argv[1]))
 import jax, numpy as np
-from oal.offpolicy import MDPOConfig, Shapes, compile_mdpo, init_mdpo
+from oal.deep.offpolicy import MDPOConfig, Shapes, compile_mdpo, init_mdpo
 shapes, config = Shapes("continuous", 17, 6), MDPOConfig(hidden=(256, 256), batch_size=256)
 rows = np.random.default_rng(0).normal(size=(20, 256, 42)).astype(np.float32)
 for _ in range(3):

@@ -15,26 +15,19 @@ def progress(text: str, total: int, *, enabled: bool = True) -> Iterator[Callabl
     if not enabled or not sys.stderr.isatty():
         yield lambda steps, note="": None
         return
+    from rich import progress as bars
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
+        bars.TimeElapsedColumn(),
+        bars.TextColumn("left"),
+        bars.TimeRemainingColumn(),
+        bars.TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with bars.Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(text, total=total, note="")
         yield lambda steps, note="": bar.update(task, advance=steps, note=note)
 
@@ -75,7 +68,7 @@ class Board:
             print(text, file=sys.stderr, flush=True)
 
     def show(self, rows: Sequence[Sequence[Any]], caption: str) -> None:
-        """Draw the table anew."""
+        """Draw the table again."""
         if self._live is not None:
             self._live.update(_grid(self._columns, rows, caption=caption, caption_justify="left"))
 

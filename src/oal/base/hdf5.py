@@ -9,36 +9,19 @@ import math
 import os
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from oal.base.limits import DEFLATE_MAX_RATIO, MAX_TEXT, Budget
-from oal.errors import InputError, require, shortened
+from oal.base.limits import DEFLATE_MAX_RATIO, MAX_TEXT, Budget, damage
+from oal.errors import InputError, require
 
 
-@contextmanager
-def _damage(where: str) -> Iterator[None]:
-    """Turn what h5py raises on a damaged file into an InputError."""
-    try:
-        yield
-    except InputError:
-        raise
-    except (
-        OSError,
-        KeyError,
-        ValueError,
-        TypeError,
-        RuntimeError,
-        OverflowError,
-        AttributeError,
-        MemoryError,
-        zlib.error,
-    ) as error:
-        raise InputError(f"{where}: the HDF5 file is damaged ({shortened(str(error), 200)})") from None
+def _damage(where: str) -> AbstractContextManager[None]:
+    return damage(f"{where}: the HDF5 file is damaged", zlib.error)
 
 
 class Fields:

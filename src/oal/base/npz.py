@@ -18,7 +18,7 @@ from typing import IO, Any, BinaryIO
 import numpy as np
 
 from oal.base.files import replacing
-from oal.base.limits import DEFAULT_BUDGET, DEFLATE_MAX_RATIO, MAX_TEXT, Budget
+from oal.base.limits import DEFAULT_BUDGET, DEFLATE_MAX_RATIO, MAX_TEXT, Budget, damage
 from oal.errors import InputError
 
 MAX_MEMBERS = 1024
@@ -46,10 +46,8 @@ class Archive:
         self._budget = self._left = budget.of(self._bytes)
         self._check_directory(file)
         file.seek(0)
-        try:
+        with damage(f"{name}: the zip archive is damaged", zipfile.BadZipFile, struct.error):
             self._zip = zipfile.ZipFile(file)
-        except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, OSError, struct.error) as error:
-            raise InputError(f"{name}: the zip archive is damaged ({error})") from None
         members = self._zip.infolist()
         if len(members) > MAX_MEMBERS:
             raise InputError(f"{name}: holds {len(members)} members, more than the {MAX_MEMBERS} allowed")
@@ -92,16 +90,9 @@ class Archive:
         info = self._members[key]
         if max_bytes is not None and info.file_size > max_bytes:
             raise InputError(f"{where} claims {info.file_size} bytes: at most {max_bytes} are read")
-        try:
-            with self._zip.open(info) as member:
-                array = self._read_member(where, info, member)
-        except InputError:
-            raise
-        except MemoryError:
-            raise InputError(f"{where} does not fit into memory") from None
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError, struct.error) as error:
-            raise InputError(f"{where} is damaged ({error})") from None
-        return array
+        broken = (zipfile.BadZipFile, zlib.error, EOFError, struct.error)
+        with damage(f"{where} is damaged", *broken), self._zip.open(info) as member:
+            return self._read_member(where, info, member)
 
     def _read_member(self, where: str, info: zipfile.ZipInfo, member: IO[bytes]) -> np.ndarray:
         if info.compress_type == zipfile.ZIP_STORED:

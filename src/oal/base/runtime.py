@@ -18,7 +18,7 @@ def set_threads(threads: int = 1) -> None:
     """
     at_least("threads", threads, 1)
     if "jax" in sys.modules:
-        raise InputError("threads cannot be set once JAX is loaded: call oal.runtime.set_threads first")
+        raise InputError("threads cannot be set once JAX is loaded: call oal.base.runtime.set_threads first")
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
     # the size of XLA's own pool; without it, XLA takes every core whatever the flag below says

@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from oal.base.limits import DEFAULT_BUDGET, Budget, check_episodes
+from oal.base.limits import DEFAULT_BUDGET, Budget, check_episodes, damage
 from oal.demos import about as about_text
 from oal.demos.about import About
 from oal.demos.assembly import build
@@ -77,7 +77,7 @@ def read_shards(shards: Sequence[bytes], about_json: bytes | None, name: str) ->
 
 def _read_shard(content: bytes, where: str) -> list[dict[str, Any]]:
     pa = require("pyarrow", extra="datasets", needed_for=f"reading {where}")
-    try:
+    with damage(f"{where}: the Arrow file is damaged", pa.ArrowException, struct.error):
         _refuse_compression(pa, content, where)
         with pa.ipc.open_stream(pa.py_buffer(content)) as stream:
             episodes = []
@@ -85,19 +85,6 @@ def _read_shard(content: bytes, where: str) -> list[dict[str, Any]]:
                 batch.validate(full=True)
                 episodes += _read_batch(pa, batch, where, len(episodes))
             return episodes
-    except InputError:
-        raise
-    except (
-        pa.ArrowException,
-        OSError,
-        ValueError,
-        TypeError,
-        KeyError,
-        struct.error,
-        MemoryError,
-        OverflowError,
-    ) as error:
-        raise InputError(f"{where}: the Arrow file is damaged ({shortened(str(error), 200)})") from None
 
 
 def _refuse_compression(pa: Any, content: bytes, where: str) -> None:

@@ -45,10 +45,7 @@ def _oal(demos: "Demos", path: str) -> None:
     for key in ("has_final", "terminated", "truncated"):
         arrays[key] = np.array([getattr(trajectory, key) for trajectory in demos], dtype=bool)
     arrays["observations"] = np.concatenate([trajectory.observations for trajectory in demos])
-    arrays["actions"] = demos.actions
-    if demos.rewards is not None:
-        arrays["rewards"] = demos.rewards
-    npz.write(path, arrays)
+    npz.write(path, arrays | {"actions": demos.actions} | _rewards(demos, "rewards"))
 
 
 def _stable_baselines(demos: "Demos", path: str) -> None:
@@ -62,9 +59,8 @@ def _stable_baselines(demos: "Demos", path: str) -> None:
         "episode_returns": np.full(len(demos), np.nan) if demos.returns is None else demos.returns,
         "terminated": _at_last_steps(demos, "terminated"),
         "truncated": _at_last_steps(demos, "truncated"),
+        **_rewards(demos, "rewards"),
     }
-    if demos.rewards is not None:
-        arrays["rewards"] = demos.rewards
     if any(trajectory.has_final for trajectory in demos):
         finals = [t.observations[-1] if t.has_final else np.zeros_like(t.observations[0]) for t in demos]
         arrays["final_obs"] = np.stack(finals)
@@ -81,10 +77,9 @@ def _imitation(demos: "Demos", path: str) -> None:
         "infos": np.zeros((demos.steps, 0), np.uint8),
         "terminal": np.array([trajectory.terminated or trajectory.truncated for trajectory in demos]),
         "indices": np.cumsum(demos.lengths)[:-1],
+        **_rewards(demos, "rews"),
+        "about": npz.text(about_text.write(demos, endings=True)),
     }
-    if demos.rewards is not None:
-        arrays["rews"] = demos.rewards
-    arrays["about"] = npz.text(about_text.write(demos, endings=True))
     npz.write(path, arrays)
 
 
@@ -94,9 +89,7 @@ def _d4rl(demos: "Demos", path: str) -> None:
     # An episode must end in one of the two flags; where it ended in neither, `about` has the truth.
     timeouts[np.cumsum(demos.lengths) - 1] |= [not (t.terminated or t.truncated) for t in demos]
     arrays = {"observations": demos.observations, "actions": demos.actions}
-    arrays |= {"terminals": terminals, "timeouts": timeouts}
-    if demos.rewards is not None:
-        arrays["rewards"] = demos.rewards
+    arrays |= {"terminals": terminals, "timeouts": timeouts, **_rewards(demos, "rewards")}
     if any(trajectory.has_final for trajectory in demos):
         following = []
         for trajectory in demos:
@@ -213,6 +206,10 @@ def _spec(env_id: str | None) -> Any:
         return gymnasium.spec(env_id)
     except gymnasium.error.Error:
         return None
+
+
+def _rewards(demos: "Demos", key: str) -> dict[str, np.ndarray]:
+    return {} if demos.rewards is None else {key: demos.rewards}
 
 
 def _at_last_steps(demos: "Demos", name: str) -> np.ndarray:

@@ -118,22 +118,17 @@ class EpisodeRunner:
 
     def evaluate(self, act: Act, seeds: Sequence[int]) -> Evaluation:
         """Run one episode from each reset seed and keep the returns, lengths and successes."""
-        return summarise(self.run(act, seeds))
+        episodes = self.run(act, seeds)
+        successes = [episode.success for episode in episodes]
+        return Evaluation(
+            np.array([episode.rewards.sum() for episode in episodes]),
+            np.array([len(episode.rewards) for episode in episodes]),
+            None if None in successes else np.array(successes),
+        )
 
     def close(self) -> None:
         for env in self.envs:
             env.close()
-
-
-def summarise(episodes: Sequence[Episode]) -> Evaluation:
-    """Collect returns, lengths and successes of episodes."""
-    successes = [episode.success for episode in episodes]
-    known = [success for success in successes if success is not None]
-    return Evaluation(
-        np.array([episode.rewards.sum() for episode in episodes]),
-        np.array([len(episode.rewards) for episode in episodes]),
-        np.array(known) if len(known) == len(successes) else None,
-    )
 
 
 def episode_seeds(seed: int, purpose: str, count: int) -> list[int]:
