@@ -9,6 +9,7 @@ from oal.demos.pack import pack, unpack
 from oal.demos.pairs import encode, encoded_pairs
 from oal.envs import EnvSpec
 from oal.errors import InputError
+from shapes import check_shapes
 
 CONTINUOUS = EnvSpec("Some-v0", "continuous", 3, 2, (-2.0, 0.0), (2.0, 1.0), (2,), horizon=50)
 DISCRETE = EnvSpec("Other-v0", "discrete", 3, 4, action_start=1, horizon=50)
@@ -44,7 +45,10 @@ def test_discrete_actions_are_one_hot_and_pictures_flat(rng):
 @pytest.mark.parametrize("rewards", [True, False])
 def test_transitions_are_the_steps_whose_successor_is_known(final, terminated, rewards, rng):
     trajectory = episode(rng, 6, final=final, rewards=rewards, terminated=terminated)
-    steps = encode([trajectory], CONTINUOUS)[0].transitions()
+    (encoded,) = encode([trajectory], CONTINUOUS)
+    steps = encoded.transitions()
+    check_shapes(encoded)
+    check_shapes(steps)
     known = 6 if final else 5
     assert {len(part) for part in steps} == {known}
     assert steps.next_observation == pytest.approx(trajectory.observations[1 : known + 1])
@@ -59,6 +63,8 @@ def test_a_thinned_episode_has_pairs_but_no_transitions(rng):
     assert encoded.time.tolist() == [0, 4, 8]
     assert encoded.steps == 12
     assert {len(part) for part in encoded.transitions()} == {0}
+    check_shapes(encoded)
+    check_shapes(encoded.transitions())
 
 
 def test_what_cannot_be_encoded_is_refused(rng):

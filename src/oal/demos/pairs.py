@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -10,33 +10,35 @@ from oal.demos.trajectories import Trajectory
 from oal.envs.spec import ActionCodec, EnvSpec
 from oal.errors import InputError
 
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Float32, Int32
+
 
 class Transitions(NamedTuple):
-    """Steps whose successor is known, [n, O], [n, A], [n], [n, O], [n], [n]: the arguments of `Replay.add`."""
+    """Steps whose successor is known: the arguments of `Replay.add`."""
 
-    observation: np.ndarray
-    action: np.ndarray
-    cost: np.ndarray
-    next_observation: np.ndarray
-    terminated: np.ndarray
-    time: np.ndarray
+    observation: "Float32[np.ndarray, 'n O']"
+    action: "Float32[np.ndarray, 'n A']"
+    cost: "Float[np.ndarray, 'n']"
+    next_observation: "Float32[np.ndarray, 'n O']"
+    terminated: "Bool[np.ndarray, 'n']"
+    time: "Int32[np.ndarray, 'n']"
 
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
     """One demonstrated episode of T kept steps, encoded.
 
-    observation: [T, O] float32. action: [T, A] float32, in [-1, 1] or one-hot.
-    time: [T], the step of the episode that each row is, which skips some with a stride.
-    next_observation: [n, O] of the first n steps; n is T, or T - 1 without a final observation, or 0 with a stride: the
-    next kept row is then not the successor.
+    action: in [-1, 1] or one-hot. time: which step of the episode each row is; with a stride it skips some.
+    next_observation: of the first n steps; n is T, or T - 1 without a final observation, or 0 with a stride: the next
+    kept row is then not the successor.
     """
 
-    observation: np.ndarray
-    action: np.ndarray
-    time: np.ndarray
-    next_observation: np.ndarray
-    rewards: np.ndarray | None
+    observation: "Float32[np.ndarray, 'T O']"
+    action: "Float32[np.ndarray, 'T A']"
+    time: "Int32[np.ndarray, 'T']"
+    next_observation: "Float32[np.ndarray, 'n O']"
+    rewards: "Float[np.ndarray, 'T'] | None"
     terminated: bool
     stride: int
 

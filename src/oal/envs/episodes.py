@@ -1,7 +1,7 @@
 """Whole episodes: run a policy to the end, and evaluate it."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -10,13 +10,16 @@ from oal.base.seeding import generator, integer
 from oal.envs.spec import Act, ActionCodec, EnvSource, EnvSpec, describe, flattener, make, uniform_actions
 from oal.errors import at_least
 
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Float32, Int, Shaped
+
 
 class Episode(NamedTuple):
-    """One whole episode in the environment's own terms: actions in its units, rewards, T+1 flat observations."""
+    """One whole episode in the environment's own terms: actions in its units, rewards, flat observations."""
 
-    observations: np.ndarray
-    actions: np.ndarray
-    rewards: np.ndarray
+    observations: "Float32[np.ndarray, 'T+1 O']"
+    actions: "Shaped[np.ndarray, 'T ...']"
+    rewards: "Float[np.ndarray, 'T']"
     terminated: bool
     truncated: bool
     success: bool | None
@@ -27,9 +30,9 @@ class Episode(NamedTuple):
 class Evaluation(NamedTuple):
     """Returns, lengths and successes (None when the environment does not report any) of whole episodes."""
 
-    returns: np.ndarray
-    lengths: np.ndarray
-    successes: np.ndarray | None
+    returns: "Float[np.ndarray, 'n']"
+    lengths: "Int[np.ndarray, 'n']"
+    successes: "Bool[np.ndarray, 'n'] | None"
 
     @property
     def mean_return(self) -> float:

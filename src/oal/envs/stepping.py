@@ -5,7 +5,7 @@ Here, and only here, cost = -reward.
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -17,21 +17,24 @@ from oal.envs import snapshots
 from oal.envs.spec import ActionCodec, EnvSource, describe, flattener, make
 from oal.errors import InputError, at_least
 
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float32
+
 
 class Step(NamedTuple):
-    """What n environments did: [n, O], [n, A], [n], [n, O], [n], [n], [n].
+    """What n environments did.
 
     `next_observation` is the true successor, also where the episode ended. `valid` is False where a vector
     environment only reset itself in this step, so nothing happened that could be learned from.
     """
 
-    observation: np.ndarray
-    action: np.ndarray
-    cost: np.ndarray
-    next_observation: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
-    valid: np.ndarray
+    observation: "Float32[np.ndarray, 'n O']"
+    action: "Float32[np.ndarray, 'n A']"
+    cost: "Float32[np.ndarray, 'n']"
+    next_observation: "Float32[np.ndarray, 'n O']"
+    terminated: "Bool[np.ndarray, 'n']"
+    truncated: "Bool[np.ndarray, 'n']"
+    valid: "Bool[np.ndarray, 'n']"
 
 
 class Envs:
