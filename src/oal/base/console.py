@@ -33,9 +33,9 @@ def progress(text: str, total: int, *, enabled: bool = True) -> Iterator[Callabl
 
 
 class Board:
-    """A table on stderr that is drawn again and again, with lines of news above it; without a terminal, the lines.
+    """A table on stderr that is redrawn in place, with messages above it; without a terminal, only the messages.
 
-    Use it as a context: at the end the table is gone, and the lines stay.
+    Use it as a context: at the end the table is gone, and the messages stay.
     """
 
     def __init__(self, columns: Sequence[str], *, enabled: bool = True) -> None:
@@ -61,7 +61,7 @@ class Board:
         return self._live is not None
 
     def say(self, text: str) -> None:
-        """Print a line of news."""
+        """Print a message."""
         if self._live is not None:
             self._live.console.print(text, markup=False, highlight=False)
         elif self._enabled:

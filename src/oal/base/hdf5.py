@@ -1,4 +1,4 @@
-"""Read HDF5 files of plain arrays from strangers, with h5py and field by field.
+"""Read HDF5 files of plain arrays from untrusted sources, with h5py and field by field.
 
 A field's claimed size is held against what is stored and against the memory budget before anything is allocated, packed
 chunks are unpacked here and no further than they claim, and links to other files are not followed.

@@ -1,4 +1,4 @@
-"""What a file from a stranger may do to us: how much it may make us allocate, and how its damage is told."""
+"""Limits for untrusted files: how much they may make us allocate, and how damage is reported."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,8 +1,8 @@
-"""Read `.npz` archives of plain arrays from strangers: no pickle is opened, and no claim about a size is believed.
+"""Read `.npz` archives of plain arrays from untrusted sources: no pickle is opened, no claim about a size believed.
 
 An archive is accepted only member by member: the zip directory is small, each wanted member's claimed size agrees with
-its npy header and with what its compressed bytes can hold, and all wanted members together fit the budget. Members
-nobody asks for (pickled `infos` of other libraries, say) are never opened.
+its npy header and with what its compressed bytes can hold, and all wanted members together fit the budget. Other
+members (pickled `infos` of other libraries, say) are never opened.
 """
 
 import io

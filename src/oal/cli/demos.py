@@ -1,7 +1,10 @@
 """`oal demos`: look at demonstrations, convert them, draw them, record them."""
 
+import json
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +26,6 @@ TIME_LIMIT = typer.Option(None, "--time-limit", help="Episodes shorter than this
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
     """Show warnings as one line each, without the place in the code."""
-    import warnings
-
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
@@ -50,8 +51,6 @@ def show(
     time_limit: int | None = TIME_LIMIT,
 ) -> None:
     """Show what is in FILE: shapes, returns, lengths, how episodes ended."""
-    import json
-
     from oal.base import console
     from oal.demos import detect
 
@@ -110,8 +109,6 @@ def _row(episode: int, trajectory: Any) -> tuple[Any, ...]:
 
 
 def _as_json(demos: "Demos", format_name: str) -> dict[str, Any]:
-    from dataclasses import asdict
-
     return {
         "format": format_name,
         "env_id": demos.env_id,

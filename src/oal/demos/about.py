@@ -1,4 +1,4 @@
-"""What a file says about its demonstrations beside the arrays: one JSON text, the same in every format."""
+"""What a file says about its demonstrations besides the arrays: one JSON text, the same in every format."""
 
 import json
 import math
@@ -43,7 +43,7 @@ class About:
             raise InputError(f"{where} is missing, though the file was written with rewards")
 
     def final_is_known(self, episode: int) -> bool:
-        """Whether the final observation in the file is a real one, not filled in beside others."""
+        """Whether the final observation in the file was recorded, not filled in because other episodes have one."""
         return "has_final" not in self.columns or self.columns["has_final"][episode]
 
     def of_episode(self, episode: int) -> dict[str, Any]:

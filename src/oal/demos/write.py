@@ -55,7 +55,7 @@ def _stable_baselines(demos: "Demos", path: str) -> None:
         "obs": demos.observations[:, None] if demos.observations.ndim == 1 else demos.observations,
         "actions": demos.actions[:, None] if demos.actions.ndim == 1 else demos.actions,
         "episode_starts": starts,
-        # Stable-Baselines wants the key; without rewards nobody knows the returns.
+        # Stable-Baselines wants the key; without rewards the returns are not known.
         "episode_returns": np.full(len(demos), np.nan) if demos.returns is None else demos.returns,
         "terminated": _at_last_steps(demos, "terminated"),
         "truncated": _at_last_steps(demos, "truncated"),

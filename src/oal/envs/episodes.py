@@ -61,7 +61,7 @@ def simulator_state(env: gym.Env) -> dict[str, list[float]] | None:
 
 
 class EpisodeRunner:
-    """Whole episodes on environments of its own, several in lockstep so that the policy sees batches."""
+    """Run whole episodes on separate environments, several in lockstep so that the policy sees batches."""
 
     def __init__(self, source: EnvSource, *, parallel: int = 1, horizon: int | None = None) -> None:
         at_least("parallel episodes", parallel, 1)

@@ -18,7 +18,7 @@ from oal.errors import InputError
 Snapshot = tuple[dict[str, np.ndarray], dict[str, Any]]
 """Named arrays, and the rest as values that fit in JSON."""
 
-# what changes while an episode runs, beside the generator of random numbers
+# what changes while an episode runs, apart from the generator of random numbers
 _ATTRIBUTES = {
     "gymnasium.envs.classic_control.acrobot.AcrobotEnv": ("state",),
     "gymnasium.envs.classic_control.cartpole.CartPoleEnv": ("state", "steps_beyond_terminated"),
@@ -85,7 +85,7 @@ def write(env: gym.Env, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any
 
 
 def _time_limits(env: gym.Env) -> list[gym.wrappers.TimeLimit] | None:
-    """Return the time limits around an environment; None if it wears a wrapper that may hold more than that."""
+    """Return the time limits around an environment; None if a wrapper around it may hold other state."""
     limits = []
     while isinstance(env, gym.Wrapper):
         if type(env) is gym.wrappers.TimeLimit:
@@ -97,7 +97,7 @@ def _time_limits(env: gym.Env) -> list[gym.wrappers.TimeLimit] | None:
 
 
 def _world(inner: Any) -> list[str] | None:
-    """Return the map of a frozen lake, which may be drawn anew for each environment."""
+    """Return the map of a frozen lake, which may be generated for each environment."""
     desc = getattr(inner, "desc", None)
     return None if desc is None else ["".join(row) for row in np.asarray(desc).astype(str).tolist()]
 

@@ -56,7 +56,7 @@ class Envs:
         self._shape = (count, self.spec.observation_size)
         self.finished: list[tuple[float, int]] = []
         """(return, length) of the episodes that ended since the list was last emptied by the caller."""
-        # shared by all steps in which nothing ends, so nobody may write to them
+        # shared by all steps in which nothing ends, so they must not be written to
         self._always, self._never = np.ones(count, bool), np.zeros(count, bool)
         self._always.flags.writeable = self._never.flags.writeable = False
         self.restart(0)
@@ -76,7 +76,7 @@ class Envs:
     def step(self, encoded: np.ndarray) -> Step:
         """Take encoded actions [n, A] (continuous ones within [-1, 1]) and restart the episodes that end.
 
-        A fast simulator's step costs as much as a few dozen operations of NumPy: each one here is felt.
+        A fast simulator's step costs as much as a few dozen operations of NumPy, so each one here counts.
         """
         actions = self.codec.decode_inside(encoded)
         flatten, returns, lengths = self._flatten, self.episode_returns, self.episode_lengths
@@ -237,7 +237,7 @@ def stepping(
     purpose: str = "env",
     horizon: int | None = None,
 ) -> Envs | VectorEnvs:
-    """Put whatever the user brings behind one interface: an id, a function, an environment or a vector environment."""
+    """Put what the user gives behind one interface: an id, a function, an environment or a vector environment."""
     if isinstance(env, VectorEnv):
         return VectorEnvs(env, seed=seed, purpose=purpose, horizon=horizon)
     if isinstance(env, gym.Env):
