@@ -52,6 +52,7 @@ bench: $(VENV)/.dev ## measure, as ratios in one run (BENCH=--quick for a short 
 
 docs: $(VENV)/.dev ## write the generated parts of docs/ again
 	$(BIN)/python docs/equations_page.py
+	$(BIN)/python tools/import_graph.py
 	$(BIN)/python docs/build.py
 
 test-lowest: | $(BIN)/python ## the fast tests with the oldest versions that pyproject.toml allows

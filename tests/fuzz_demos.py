@@ -27,7 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from oal.demos import Demos, Trajectory, arrow, formats, hdf5
+from oal.demos import Demos, Trajectory, arrow, hdf5
+from oal.demos.read import read_npz
 from oal.errors import InputError
 
 READERS = ("oal", "sb", "imitation", "hf", "hdf5", "minari")
@@ -238,7 +239,7 @@ def archive_mutations(bases: list[bytes], mark: str) -> Mutate:
 
 
 def read_archive(data: bytes) -> Demos:
-    return formats.read_npz(io.BytesIO(data), "mutant")
+    return read_npz(io.BytesIO(data), "mutant")
 
 
 def archive_bases(reader: str, folder: Path, mark: str) -> list[bytes]:

@@ -140,7 +140,8 @@ def test_record_random_actions(tmp_path):
         run("record", "random", "--out", tmp_path / "d.npz")
 
 
-def test_record_a_saved_policy(tmp_path):
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_record_a_saved_policy(activation, tmp_path):
     from oal import envs
     from oal.deep.nets import Layer
     from oal.deep.policy import Policy
@@ -152,7 +153,7 @@ def test_record_a_saved_policy(tmp_path):
         Layer(draw.normal(size=(rows, columns)).astype(np.float32) * 0.3, np.zeros(columns, np.float32))
         for rows, columns in ((3, 8), (8, 2))
     )
-    policy = Policy(spec, layers)
+    policy = Policy(spec, layers, activation=activation)
     policy.save(tmp_path / "run" / "policy.safetensors")
     run("record", tmp_path / "run", "--episodes", 1, "--out", tmp_path / "mode.npz")
     run(

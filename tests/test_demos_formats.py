@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 import oal.demos
-from oal.demos import FORMATS, Demos, Trajectory, formats
+from oal.demos import FORMATS, Demos, Trajectory, places
 from oal.demos.record import record_demos
 from oal.errors import InputError, MissingExtraError
 
@@ -212,7 +212,7 @@ def test_our_minari_datasets_are_minaris():
         demos.save("minari:cartpole/random-v0")
     with pytest.raises(InputError, match="Malformed dataset ID"):
         demos.save("minari:no version")
-    assert not formats.hdf5.minari_folder("no version").exists()
+    assert not places.minari_folder("no version").exists()
 
 
 # We read others'
@@ -353,7 +353,7 @@ def test_minari_datasets_with_dictionaries_become_flat_vectors():
     for theirs, ours in zip(dataset.iterate_episodes(), demos, strict=True):
         rows = [{key: values[i] for key, values in theirs.observations.items()} for i in range(4)]
         assert np.array_equal(ours.observations, [flatten(Room.observation_space, row) for row in rows])
-    assert oal.demos.load(formats.hdf5.minari_folder("room/random-v0")) == demos
+    assert oal.demos.load(places.minari_folder("room/random-v0")) == demos
 
 
 def test_minari_names_stay_in_the_store():
@@ -402,7 +402,7 @@ def test_new_d4rl_files_without_next_observations(tmp_path):
 
 def test_shipped_demonstrations_go_by_name(tmp_path, monkeypatch):
     KINDS["float32"].save(tmp_path / "Some-v0.npz")
-    monkeypatch.setattr(formats, "_shipped_folder", lambda: tmp_path)
+    monkeypatch.setattr(places, "SHIPPED", tmp_path)
     assert oal.demos.shipped() == ["Some-v0"]
     assert oal.demos.load("Some-v0") == KINDS["float32"]
     with pytest.raises(InputError, match="Other-v0: there is no such file; shipped demonstrations are Some-v0"):

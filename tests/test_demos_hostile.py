@@ -417,7 +417,7 @@ def test_an_hdf5_chunk_that_inflates_beyond_its_claim_is_refused(tmp_path):
 @pytest.mark.parametrize("dtype", [">f8", "f4", "i2", "?"])
 def test_packed_hdf5_is_unpacked_as_hdf5_does(shape, chunks, dtype, tmp_path):
     h5py = pytest.importorskip("h5py")
-    from oal.demos.hdf5 import Fields
+    from oal.base.hdf5 import Fields
 
     values = (np.random.default_rng(0).normal(size=shape) * 9).astype(dtype)
     with h5py.File(tmp_path / "x.hdf5", "w") as file:

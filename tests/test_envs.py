@@ -21,8 +21,10 @@ from oal.envs import (
     describe,
     occupancy_masses,
 )
+from oal.envs.names import input_names
 from oal.errors import InputError
 from replaying import replay_rewards
+from shapes import check_shapes
 
 
 class Counter(gym.Env):
@@ -380,3 +382,24 @@ def test_a_video_shows_the_whole_episode(tmp_path: Any) -> None:
 def test_the_description_survives_json() -> None:
     spec = describe(Counter(), horizon=12)
     assert EnvSpec.from_json(spec.to_json()) == spec
+
+
+def test_inputs_of_an_unknown_environment_are_named_by_place() -> None:
+    env = gym.wrappers.TransformObservation(Counter(), lambda seen: seen[:1], spaces.Box(0.0, 1.0, (1,)))
+    assert input_names(describe(env, horizon=5), env) == ["obs[0]", "action[0]", "action[1]"]
+
+
+def test_arrays_have_the_shapes_that_their_annotations_say() -> None:
+    stepper = Envs(lambda: Counter(dies_at=2), count=3, horizon=5)
+    steps = [stepper.step(actions(3)) for _ in range(3)]
+    vector = VectorEnvs(SyncVectorEnv([lambda: Counter(dies_at=2)] * 3), horizon=5)
+    steps += [vector.step(actions(3)) for _ in range(3)]
+    for step in steps:
+        check_shapes(step)
+    runner = EpisodeRunner(lambda: Counter(dies_at=4), parallel=2, horizon=5)
+    act = envs.UniformPolicy(runner.spec).act
+    check_shapes(runner.run(act, [1])[0])
+    check_shapes(runner.evaluate(act, [1, 2, 3]))
+    check_shapes(occupancy_masses(4, terminated=True, gamma=0.8))
+    with pytest.raises(AssertionError, match=r"Step.cost is float32\(2,\)"):
+        check_shapes(steps[0]._replace(cost=steps[0].cost[:2]))

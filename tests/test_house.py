@@ -11,71 +11,11 @@ from pathlib import Path
 
 import pytest
 
+import import_graph
+from house import LAYER, LAYERS, SOURCE, circle, graph, imports, packages, unit
+
 ROOT = Path(__file__).parents[1]
-SOURCE = ROOT / "src" / "oal"
 HEAVY = ("jax", "numba", "gymnasium", "matplotlib", "scipy", "optax", "mujoco")
-
-# A package or module imports from the layers below its own and from itself, also where an import waits in a function.
-LAYERS = (
-    ("errors", "equations"),
-    ("base",),
-    ("envs", "report"),
-    ("demos",),
-    ("tabular", "deep"),
-    ("lab",),
-    ("cli",),
-)
-LAYER = {unit: number for number, units in enumerate(LAYERS) for unit in units}
-
-
-def module(path: Path) -> str:
-    """Return a file's module below `oal`: base.files for base/files.py, base for base/__init__.py."""
-    return ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
-
-
-MODULES = {module(path): path for path in SOURCE.rglob("*.py")}
-FRONT = {"__init__", "__main__"}
-"""What stands above all layers: the names of the package, and the command."""
-
-
-def imports(code: ast.AST) -> set[str]:
-    """Return our modules that a file imports, at its top or in a function; what only type checkers see is left out."""
-    found: set[str] = set()
-    frontier: list[ast.AST] = [code]
-    while frontier:
-        node = frontier.pop()
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            frontier += node.orelse
-            continue
-        frontier += ast.iter_child_nodes(node)
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "imports are absolute in this house"
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        else:
-            continue
-        for name in names:
-            parts = name.split(".")[1:] if name.startswith("oal.") else []
-            # the longest prefix that is a module: the rest are names in it
-            while parts and ".".join(parts) not in MODULES:
-                parts.pop()
-            if parts:
-                found.add(".".join(parts))
-    return found
-
-
-@functools.cache
-def graph() -> dict[str, set[str]]:
-    return {
-        name: imports(ast.parse(path.read_text(encoding="utf-8"))) - {name}
-        for name, path in MODULES.items()
-        if name not in FRONT
-    }
-
-
-def unit(name: str) -> str:
-    return name.split(".")[0]
 
 
 def test_every_module_has_a_layer():
@@ -87,27 +27,6 @@ def test_every_module_has_a_layer():
 def test_imports_go_down(name):
     wrong = {used for used in graph()[name] if unit(used) != unit(name) and LAYER[unit(used)] >= LAYER[unit(name)]}
     assert not wrong, f"oal.{name} must not import {sorted(wrong)}: they are not in a layer below its own"
-
-
-def circle(graph: dict[str, set[str]]) -> list[str]:
-    """Return the modules of one circle of imports, or nothing."""
-    done: set[str] = set()
-
-    def visit(name: str, way: list[str]) -> list[str]:
-        if name in way:
-            return way[way.index(name) :]
-        if name in done:
-            return []
-        for used in sorted(graph.get(name, ())):
-            if found := visit(used, [*way, name]):
-                return found
-        done.add(name)
-        return []
-
-    for name in sorted(graph):
-        if found := visit(name, []):
-            return found
-    return []
 
 
 def test_no_circle_of_imports():
@@ -126,6 +45,19 @@ def f():
     import os
 """
     assert imports(ast.parse(code)) == {"tabular.mdp", "base.files", "envs.stepping"}
+
+
+def test_the_picture_of_the_house_is_up_to_date():
+    redraw = "the packages have changed: draw them again with  python tools/import_graph.py"
+    assert (ROOT / "docs" / "house.txt").read_text(encoding="utf-8") == import_graph.text(), redraw
+    picture = (ROOT / "docs" / "house.svg").read_text(encoding="utf-8")
+    for name, box in import_graph.place(packages()).items():
+        assert all(f">{line}</text>" in picture for line in (name, *box.lines)), redraw
+
+
+def test_arrows_that_follow_from_others_are_left_out():
+    used = {"a": {"b", "c", "d"}, "b": {"c"}, "c": set(), "d": set()}
+    assert import_graph.direct(used) == [("a", "b"), ("a", "d"), ("b", "c")]
 
 
 # What stays unloaded -------------------------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
 """The errors a user can cause. Each message names thing, value and fix; the CLI prints it and exits with 2."""
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from importlib import import_module
+from numbers import Integral
+from typing import Any, TypeGuard, TypeVar
 
 Option = TypeVar("Option", bound=str)
 
@@ -17,6 +19,14 @@ class MissingExtraError(InputError):
         super().__init__(f"{needed_for} needs the package '{package}': install it with  pip install 'oal[{extra}]'")
 
 
+def require(package: str, *, extra: str, needed_for: str) -> Any:
+    """Import an optional package, or say which extra brings it."""
+    try:
+        return import_module(package)
+    except ImportError:
+        raise MissingExtraError(package, extra=extra, needed_for=needed_for) from None
+
+
 def choice(name: str, value: str, allowed: Iterable[Option]) -> Option:
     """Return the one of `allowed` that `value` is; otherwise say what `name` may be."""
     options = list(allowed)
@@ -30,6 +40,18 @@ def at_least(name: str, value: float, minimum: float) -> None:
     """Refuse a number below `minimum` (or NaN)."""
     if not value >= minimum:
         raise InputError(f"{name} is {value}: it must be at least {minimum:g}")
+
+
+def is_whole(value: Any) -> TypeGuard[int]:
+    """Whether a value is a whole number, of Python's or NumPy's; True and False are not."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def whole(name: str, value: Any, minimum: int) -> int:
+    """Return a whole number of at least `minimum` as Python's, or refuse it."""
+    if not is_whole(value) or value < minimum:
+        raise InputError(f"{name} is {value!r}: it must be a whole number, {minimum} or larger")
+    return int(value)
 
 
 def shortened(value: Any, limit: int = 60) -> str:

@@ -1,4 +1,4 @@
-"""Frozen dataclasses of settings: made from JSON, changed by dotted names, and never with a field nobody knows."""
+"""Frozen dataclasses of settings: made from JSON, changed by dotted names, and never with an unknown field."""
 
 import dataclasses
 import json

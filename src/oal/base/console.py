@@ -15,34 +15,27 @@ def progress(text: str, total: int, *, enabled: bool = True) -> Iterator[Callabl
     if not enabled or not sys.stderr.isatty():
         yield lambda steps, note="": None
         return
+    from rich import progress as bars
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
+        bars.TimeElapsedColumn(),
+        bars.TextColumn("left"),
+        bars.TimeRemainingColumn(),
+        bars.TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with bars.Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(text, total=total, note="")
         yield lambda steps, note="": bar.update(task, advance=steps, note=note)
 
 
 class Board:
-    """A table on stderr that is drawn again and again, with lines of news above it; without a terminal, the lines.
+    """A table on stderr that is redrawn in place, with messages above it; without a terminal, only the messages.
 
-    Use it as a context: at the end the table is gone, and the lines stay.
+    Use it as a context: at the end the table is gone, and the messages stay.
     """
 
     def __init__(self, columns: Sequence[str], *, enabled: bool = True) -> None:
@@ -68,14 +61,14 @@ class Board:
         return self._live is not None
 
     def say(self, text: str) -> None:
-        """Print a line of news."""
+        """Print a message."""
         if self._live is not None:
             self._live.console.print(text, markup=False, highlight=False)
         elif self._enabled:
             print(text, file=sys.stderr, flush=True)
 
     def show(self, rows: Sequence[Sequence[Any]], caption: str) -> None:
-        """Draw the table anew."""
+        """Draw the table again."""
         if self._live is not None:
             self._live.update(_grid(self._columns, rows, caption=caption, caption_justify="left"))
 

@@ -1,8 +1,10 @@
-"""How much a file from a stranger may make us allocate."""
+"""Limits for untrusted files: how much they may make us allocate, and how damage is reported."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from oal.errors import InputError
+from oal.errors import InputError, shortened
 
 DEFLATE_MAX_RATIO = 1040
 """Deflate cannot expand by more than 1032; LZF and shuffling stay far below."""
@@ -31,3 +33,16 @@ def check_episodes(where: str, count: int) -> None:
     """Refuse more episodes than a file may hold, before an object is made for each."""
     if count > MAX_EPISODES:
         raise InputError(f"{where} has {count} episodes: at most {MAX_EPISODES} are read")
+
+
+@contextmanager
+def damage(message: str, *more: type[Exception]) -> Iterator[None]:
+    """Turn what libraries raise on a damaged file, and `more` of it, into an InputError with the message."""
+    try:
+        yield
+    except InputError:
+        raise
+    except MemoryError:
+        raise InputError(f"{message} (it does not fit into memory)") from None
+    except (OSError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, ArithmeticError, *more) as error:
+        raise InputError(f"{message} ({shortened(str(error), 200)})") from None

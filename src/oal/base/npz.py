@@ -1,8 +1,8 @@
-"""Read `.npz` archives of plain arrays from strangers: no pickle is opened, and no claim about a size is believed.
+"""Read `.npz` archives of plain arrays from untrusted sources: no pickle is opened, no claim about a size believed.
 
 An archive is accepted only member by member: the zip directory is small, each wanted member's claimed size agrees with
-its npy header and with what its compressed bytes can hold, and all wanted members together fit the budget. Members
-nobody asks for (pickled `infos` of other libraries, say) are never opened.
+its npy header and with what its compressed bytes can hold, and all wanted members together fit the budget. Other
+members (pickled `infos` of other libraries, say) are never opened.
 """
 
 import io
@@ -18,7 +18,7 @@ from typing import IO, Any, BinaryIO
 import numpy as np
 
 from oal.base.files import replacing
-from oal.base.limits import DEFAULT_BUDGET, DEFLATE_MAX_RATIO, MAX_TEXT, Budget
+from oal.base.limits import DEFAULT_BUDGET, DEFLATE_MAX_RATIO, MAX_TEXT, Budget, damage
 from oal.errors import InputError
 
 MAX_MEMBERS = 1024
@@ -46,10 +46,8 @@ class Archive:
         self._budget = self._left = budget.of(self._bytes)
         self._check_directory(file)
         file.seek(0)
-        try:
+        with damage(f"{name}: the zip archive is damaged", zipfile.BadZipFile, struct.error):
             self._zip = zipfile.ZipFile(file)
-        except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, OSError, struct.error) as error:
-            raise InputError(f"{name}: the zip archive is damaged ({error})") from None
         members = self._zip.infolist()
         if len(members) > MAX_MEMBERS:
             raise InputError(f"{name}: holds {len(members)} members, more than the {MAX_MEMBERS} allowed")
@@ -92,16 +90,9 @@ class Archive:
         info = self._members[key]
         if max_bytes is not None and info.file_size > max_bytes:
             raise InputError(f"{where} claims {info.file_size} bytes: at most {max_bytes} are read")
-        try:
-            with self._zip.open(info) as member:
-                array = self._read_member(where, info, member)
-        except InputError:
-            raise
-        except MemoryError:
-            raise InputError(f"{where} does not fit into memory") from None
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError, struct.error) as error:
-            raise InputError(f"{where} is damaged ({error})") from None
-        return array
+        broken = (zipfile.BadZipFile, zlib.error, EOFError, struct.error)
+        with damage(f"{where} is damaged", *broken), self._zip.open(info) as member:
+            return self._read_member(where, info, member)
 
     def _read_member(self, where: str, info: zipfile.ZipInfo, member: IO[bytes]) -> np.ndarray:
         if info.compress_type == zipfile.ZIP_STORED:
@@ -182,17 +173,16 @@ def _npy_header(where: str, member: IO[bytes]) -> tuple[np.dtype, bool, tuple[in
     return np.dtype(descr.strip("'")), match["order"] == "True", shape, 8 + len(size_field) + size
 
 
-def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], *, compress: bool = True) -> None:
+def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
     """Write plain arrays as an `.npz` in one step; the same arrays always give the same bytes."""
-    with replacing(path) as temporary:
-        method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
-        with zipfile.ZipFile(temporary, "w", method, compresslevel=9 if compress else None) as archive:
-            for key, array in arrays.items():
-                buffer = io.BytesIO()
-                np.lib.format.write_array(buffer, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False)
-                entry = zipfile.ZipInfo(f"{key}.npy", date_time=(1980, 1, 1, 0, 0, 0))
-                entry.compress_type, entry.external_attr = method, 0o644 << 16
-                archive.writestr(entry, buffer.getvalue())
+    method = zipfile.ZIP_DEFLATED
+    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", method, compresslevel=9) as archive:
+        for key, array in arrays.items():
+            buffer = io.BytesIO()
+            np.lib.format.write_array(buffer, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False)
+            entry = zipfile.ZipInfo(f"{key}.npy", date_time=(1980, 1, 1, 0, 0, 0))
+            entry.compress_type, entry.external_attr = method, 0o644 << 16
+            archive.writestr(entry, buffer.getvalue())
 
 
 def text(value: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Where a result came from: the command, the commit and the versions, to stand beside every figure."""
+"""Where a result came from: the command, the commit and the versions, to be saved with every figure."""
 
 import platform
 import shlex
@@ -29,7 +29,7 @@ def commit() -> str | None:
 
 
 def provenance() -> dict[str, Any]:
-    """Return what to write beside a result. The command is given without the folder it was found in."""
+    """Return what to save with a result. The command is given without the folder it was found in."""
     versions = {"python": platform.python_version(), "oal": __version__}
     for package in PACKAGES:
         try:

@@ -18,7 +18,7 @@ def set_threads(threads: int = 1) -> None:
     """
     at_least("threads", threads, 1)
     if "jax" in sys.modules:
-        raise InputError("threads cannot be set once JAX is loaded: call oal.runtime.set_threads first")
+        raise InputError("threads cannot be set once JAX is loaded: call oal.base.runtime.set_threads first")
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
     # the size of XLA's own pool; without it, XLA takes every core whatever the flag below says
@@ -31,7 +31,7 @@ def set_threads(threads: int = 1) -> None:
 def keep_compiled_programs() -> None:
     """Keep JAX's compiled programs in the user's cache folder, so that a second run starts in seconds.
 
-    A program fits the processor it was compiled for, so each kind of processor has a folder of its own. Call it
+    A program fits the processor it was compiled for, so each kind of processor has its own folder. Call it
     before JAX is imported. A folder the user has set stands; an unwritable one only costs the time to compile.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

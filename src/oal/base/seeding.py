@@ -4,14 +4,12 @@ import zlib
 
 import numpy as np
 
-from oal.errors import InputError
+from oal.errors import whole
 
 
 def sequence(seed: int, purpose: str, *index: int) -> np.random.SeedSequence:
     """Derive the seed sequence of a named stream; different names or indices give independent streams."""
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise InputError(f"seed is {seed!r}: it must be a whole number, 0 or larger")
-    return np.random.SeedSequence(entropy=int(seed), spawn_key=(zlib.crc32(purpose.encode()), *index))
+    return np.random.SeedSequence(entropy=whole("seed", seed, 0), spawn_key=(zlib.crc32(purpose.encode()), *index))
 
 
 def generator(seed: int, purpose: str, *index: int) -> np.random.Generator:

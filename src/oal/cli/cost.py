@@ -1,7 +1,6 @@
 """`oal cost`: show, draw and export the cost that a run has learned."""
 
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -14,6 +13,7 @@ def cost(
     export: Path | None = typer.Option(None, help="Write it as .safetensors, or a linear cost as .json or .csv."),
 ) -> None:
     """Show a learned cost: what it is, and the weight of each feature of a linear one."""
+    from oal import demos
     from oal.base import console
     from oal.base.folder import RunFolder
     from oal.deep.costs import LinearConfig
@@ -27,7 +27,8 @@ def cost(
     observations = actions = None
     lines = learned.summary()
     if folder is not None and folder.demos.exists():
-        observations, actions = _pairs(folder.demos)
+        shown = demos.load(folder.demos)
+        observations, actions = shown.observations.reshape(shown.steps, -1), shown.actions
         costs = learned(observations, actions)
         lines["expert pays"] = f"{costs.mean():.4g} per step (standard deviation {costs.std():.4g})"
     for name, line in lines.items():
@@ -42,14 +43,3 @@ def cost(
     if export is not None:
         learned.export(export)
         typer.echo(f"written: {export}")
-
-
-def _pairs(path: Path) -> tuple[Any, Any]:
-    """Read demonstrations as flat observations [n, O] and actions [n, ...] in the environment's units."""
-    import numpy as np
-
-    from oal import demos
-
-    trajectories = list(demos.load(path))
-    observations = [t.observations[: len(t)].reshape(len(t), -1) for t in trajectories]
-    return np.concatenate(observations), np.concatenate([t.actions for t in trajectories])

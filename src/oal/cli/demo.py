@@ -130,52 +130,42 @@ def _tabular(out: Path, episodes: int, seeds: int) -> None:
     window = max(1, episodes // 10)
     late = mean_interval([(x.regret[-1] - x.regret[-1 - window]) / window for x in learners if episodes > window])
     early = mean_interval([x.regret[window - 1] / window for x in learners])
-    cloned = [behavioural_cloning(x.demos, problem.shape) for x in learners]
-    uniform = mdp.uniform_policy(problem)
-
+    policies = {
+        "expert": [expert],
+        "OAL": [x.policy for x in learners],
+        "behavioural cloning": [behavioural_cloning(x.demos, problem.shape) for x in learners],
+        "uniform": [mdp.uniform_policy(problem)],
+    }
+    rows = []
     true_cost = problem.cost
     assert true_cost is not None
-
-    def cost(policies: list[Any]) -> float:
-        return mean_interval([mdp.value(problem, policy, true_cost) for policy in policies]).mean
-
-    def gap(policies: list[Any]) -> float:
-        return mean_interval([box.support(mdp.occupancy(problem, policy) - d_expert) for policy in policies]).mean
-
-    learned = [x.policy for x in learners]
-    rows = [
-        ["expert", cost([expert]), gap([expert])],
-        ["OAL", cost(learned), gap(learned)],
-        ["behavioural cloning", cost(cloned), gap(cloned)],
-        ["uniform", cost([uniform]), gap([uniform])],
-    ]
+    for name, each in policies.items():
+        costs = [mdp.value(problem, policy, true_cost) for policy in each]
+        gaps = [box.support(mdp.occupancy(problem, policy) - d_expert) for policy in each]
+        rows.append([name, mean_interval(costs).mean, mean_interval(gaps).mean])
     columns = ["policy", "true cost of an episode", "worst gap over all costs in [0, 1]"]
     table(f"{problem.name}: {demos} demonstrations, {episodes:,} episodes, mean of {seeds} seeds", columns, rows)
     typer.echo(
         f"AL regret per episode: {early.mean:.2f} in the first {window:,}, {late.mean:.2f} in the last {window:,}."
     )
     write_csv(out / "grid.csv", [dict(zip(columns, row, strict=True)) for row in rows])
-    _picture(out / "grid", problem, learners, d_expert, cloned)
+    mean_gaps = {name: gap for name, _, gap in rows}
+    _picture(out / "grid", learners, mean_gaps, d_expert, mdp.occupancy(problem, learners[0].policy))
     typer.echo(f"Picture: {out / 'grid.png'}")
 
 
-def _picture(path: Path, problem: Any, learners: list[Any], d_expert: Any, cloned: list[Any]) -> None:
+def _picture(path: Path, learners: list[Any], gaps: dict[str, float], d_expert: Any, d_learned: Any) -> None:
     import numpy as np
 
     from oal.base import plots
-    from oal.tabular import mdp
-    from oal.tabular.costsets import CostSet
 
-    box = CostSet("box", problem.shape)
     k = np.unique(np.geomspace(1, learners[0].episodes, 200).astype(int))
     curves = np.stack([x.regret for x in learners])[:, k - 1]
-    bc = np.mean([box.support(mdp.occupancy(problem, policy) - d_expert) for policy in cloned])
-    uniform = box.support(mdp.occupancy(problem, mdp.uniform_policy(problem)) - d_expert)
     with plots.picture(path, columns=3, width=3.9, height=3.4) as (left, middle, right):
         left.plot(k, (curves / k).T, color=plots.COLOURS[0], alpha=0.25, lw=1)
         left.plot(k, (curves / k).mean(0), color=plots.COLOURS[0], lw=2, label="OAL while it learns")
-        left.axhline(bc, color=plots.COLOURS[1], ls="--", label="behavioural cloning")
-        left.axhline(uniform, color="0.5", ls=":", label="uniform")
+        for name, colour, style in (("behavioural cloning", plots.COLOURS[1], "--"), ("uniform", "0.5", ":")):
+            left.axhline(gaps[name], color=colour, ls=style, label=name)
         left.set(
             xscale="log",
             ylim=(0, None),
@@ -184,17 +174,12 @@ def _picture(path: Path, problem: Any, learners: list[Any], d_expert: Any, clone
             title="how close, while learning",
         )
         left.legend(fontsize=8)
-        occupancies = (
-            (middle, "expert: time in each cell", d_expert),
-            (right, "OAL: time in each cell", mdp.occupancy(problem, learners[0].policy)),
-        )
-        brightest = max(d.sum((0, 2)).max() for _, _, d in occupancies)
-        for axes, title, d in occupancies:
-            grid = d.sum((0, 2)).reshape(SIZE, SIZE)
-            for row, column in WALLS:
-                grid[row, column] = np.nan
-            axes.imshow(np.log1p(grid), cmap="viridis", vmin=0, vmax=np.log1p(brightest))
-            axes.set(title=title, xticks=[], yticks=[])
+        times = [d.sum((0, 2)).reshape(SIZE, SIZE) for d in (d_expert, d_learned)]
+        brightest = np.log1p(np.max(times))
+        for axes, who, grid in zip((middle, right), ("expert", "OAL"), times, strict=True):
+            grid[tuple(zip(*WALLS, strict=True))] = np.nan
+            axes.imshow(np.log1p(grid), cmap="viridis", vmin=0, vmax=brightest)
+            axes.set(title=f"{who}: time in each cell", xticks=[], yticks=[])
             axes.grid(False)
             axes.text(0, 0, "start", ha="center", va="center", color="white", fontsize=7)
             axes.text(SIZE - 1, SIZE - 1, "goal", ha="center", va="center", color="black", fontsize=7)

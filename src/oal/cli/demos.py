@@ -1,7 +1,10 @@
 """`oal demos`: look at demonstrations, convert them, draw them, record them."""
 
+import json
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +26,6 @@ TIME_LIMIT = typer.Option(None, "--time-limit", help="Episodes shorter than this
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
     """Show warnings as one line each, without the place in the code."""
-    import warnings
-
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
@@ -50,8 +51,6 @@ def show(
     time_limit: int | None = TIME_LIMIT,
 ) -> None:
     """Show what is in FILE: shapes, returns, lengths, how episodes ended."""
-    import json
-
     from oal.base import console
     from oal.demos import detect
 
@@ -110,8 +109,6 @@ def _row(episode: int, trajectory: Any) -> tuple[Any, ...]:
 
 
 def _as_json(demos: "Demos", format_name: str) -> dict[str, Any]:
-    from dataclasses import asdict
-
     return {
         "format": format_name,
         "env_id": demos.env_id,
@@ -208,11 +205,9 @@ def record(
         made = envs.make(env)
         spec = envs.describe(made)
         made.close()
-        draw = seeding.generator(seed, "demos.record")
-        env_id, described = env, "uniformly random actions"
-
-        def act(observations: Any) -> Any:
-            return envs.uniform_actions(spec, len(observations), draw)
+        uniform = envs.UniformPolicy(spec)
+        uniform.rng = seeding.generator(seed, "demos.record")
+        env_id, act, described = env, uniform.act, "uniformly random actions"
     else:
         saved = _saved_policy(policy, seed)
         env_id = env or saved.spec.env_id
@@ -235,14 +230,18 @@ def record(
 
 def _saved_policy(run: str, seed: int) -> Any:
     """Load the policy of a run folder (the best one if it was kept) or of a policy file."""
+    import numpy as np
+
+    from oal.base.folder import RunFolder
     from oal.deep.policy import Policy
 
     path = Path(run)
     if path.is_dir():
-        candidates = [path / "best.safetensors", path / "policy.safetensors"]
-        found = [candidate for candidate in candidates if candidate.is_file()]
+        folder = RunFolder(path)
+        found = [candidate for candidate in (folder.best, folder.policy) if candidate.is_file()]
         if not found:
             raise InputError(f"{run}: holds no policy (best.safetensors or policy.safetensors): has the run finished?")
         path = found[0]
-    loaded = Policy.load(path)
-    return Policy(loaded.spec, loaded.actor.layers, info=loaded.info, seed=seed)
+    policy = Policy.load(path)
+    policy.rng = np.random.default_rng(seed)
+    return policy

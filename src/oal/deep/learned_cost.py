@@ -19,6 +19,7 @@ from oal.base import config as configs
 from oal.deep.costs import COSTS, CostBase, CostView, FeatureFunction, LinearConfig, cost_player
 from oal.deep.replay import Pairs
 from oal.envs import ActionCodec, Envs, EnvSpec, bootstrap_target, describe, flattener
+from oal.envs.names import input_names
 from oal.errors import InputError, choice
 
 if TYPE_CHECKING:
@@ -387,83 +388,3 @@ class CostReward(gym.Wrapper):
     def _flat(self, observation: Any) -> np.ndarray:
         # a copy: some environments hand out one buffer again and again
         return np.array(observation if self._flatten is None else self._flatten(observation), np.float32)
-
-
-# ----------------------------------------------------------------------------------------------------------------
-# Names of inputs
-
-_CLASSIC = {
-    "gymnasium.envs.classic_control.acrobot.AcrobotEnv": (
-        "cos angle 1",
-        "sin angle 1",
-        "cos angle 2",
-        "sin angle 2",
-        "velocity 1",
-        "velocity 2",
-    ),
-    "gymnasium.envs.classic_control.cartpole.CartPoleEnv": (
-        "position cart",
-        "velocity cart",
-        "position pole",
-        "velocity pole",
-    ),
-    "gymnasium.envs.classic_control.continuous_mountain_car.Continuous_MountainCarEnv": ("position", "velocity"),
-    "gymnasium.envs.classic_control.mountain_car.MountainCarEnv": ("position", "velocity"),
-    "gymnasium.envs.classic_control.pendulum.PendulumEnv": ("cos angle", "sin angle", "velocity"),
-}
-# names of the coordinates of MuJoCo's joints of several: free (0) and ball (1)
-_POSITIONS = {0: ("x", "y", "z", "qw", "qx", "qy", "qz"), 1: ("qw", "qx", "qy", "qz")}
-_VELOCITIES = {0: ("x", "y", "z", "wx", "wy", "wz"), 1: ("wx", "wy", "wz")}
-
-
-def input_names(spec: EnvSpec, env: gym.Env | None = None) -> list[str]:
-    """Name the numbers of an observation and of an encoded action: by joints where an environment tells, else by place.
-
-    Known are classic control, and MuJoCo's tasks that say how their observations are built (Gymnasium's v5).
-    """
-    names = [f"obs[{i}]" for i in range(spec.observation_size)], [f"action[{i}]" for i in range(spec.action_size)]
-    if env is None:
-        return [*names[0], *names[1]]
-    inner: Any = env.unwrapped
-    structure, model = getattr(inner, "observation_structure", None), getattr(inner, "model", None)
-    observed: Sequence[str] = _CLASSIC.get(f"{type(inner).__module__}.{type(inner).__qualname__}", ())
-    acted: Sequence[str] = ()
-    if isinstance(structure, Mapping) and model is not None:
-        observed, acted = _joint_names(structure, model), _actuator_names(model)
-    # a wrapper may have put other numbers in their place
-    if len(observed) == spec.observation_size:
-        names = list(observed), names[1]
-    if spec.kind == "continuous" and len(acted) == spec.action_size:
-        names = names[0], list(acted)
-    return [*names[0], *names[1]]
-
-
-def _joint_names(structure: Mapping[str, int], model: Any) -> list[str]:
-    positions, velocities = [""] * model.nq, [""] * model.nv
-    for i in range(model.njnt):
-        name, kind = model.joint(i).name or f"joint {i}", int(model.jnt_type[i])
-        for target, stem, start, parts in (
-            (positions, "position", int(model.jnt_qposadr[i]), _POSITIONS),
-            (velocities, "velocity", int(model.jnt_dofadr[i]), _VELOCITIES),
-        ):
-            for k, part in enumerate(parts.get(kind, ("",))):
-                target[start + k] = f"{stem} {name} {part}".rstrip()
-    names: list[str] = []
-    for block, size in structure.items():
-        if block == "qpos":
-            skipped = structure.get("skipped_qpos", 0)
-            names += positions[skipped : skipped + size]
-        elif block == "qvel":
-            names += velocities[:size]
-        elif block != "skipped_qpos":
-            names += [f"{block}[{i}]" for i in range(size)]
-    return names
-
-
-def _actuator_names(model: Any) -> list[str]:
-    """Name actuators by the joints they move, as all of Gymnasium's do."""
-    moves_joint = [int(kind) == 0 for kind in model.actuator_trntype]
-    return [
-        f"action {model.joint(int(model.actuator_trnid[i, 0])).name}" if moves_joint[i] else f"action[{i}]"
-        for i in range(model.nu)
-    ]

@@ -3,8 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 from oal.base.limits import Budget
-from oal.demos.formats import FORMATS, detect, load, save, shipped
+from oal.demos.places import shipped
+from oal.demos.read import detect, load
 from oal.demos.trajectories import Demos, Spread, Statistics, Trajectory
+from oal.demos.write import FORMATS, save
 
 if TYPE_CHECKING:
     from oal.demos.record import record_demos

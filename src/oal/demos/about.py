@@ -1,46 +1,41 @@
-"""What a file says about its demonstrations beside the arrays: one JSON text, the same in every format."""
+"""What a file says about its demonstrations besides the arrays: one JSON text, the same in every format."""
 
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oal.base.limits import MAX_TEXT
 from oal.demos.spaces import space_from_json, space_to_json
-from oal.demos.trajectories import Demos
-from oal.errors import InputError, shortened
+from oal.errors import InputError, is_whole, shortened
 
 if TYPE_CHECKING:
-    import gymnasium
+    from oal.demos.trajectories import Demos
 
 VERSION = 1
+SPACES = ("observation_space", "action_space")
 
 
 @dataclass(frozen=True)
 class About:
-    """The parsed text. Columns hold one entry per episode, or are None when the file does not say."""
+    """The parsed text; what it does not say is left out."""
 
-    env_id: str | None = None
-    observation_space: "gymnasium.Space[Any] | None" = None
-    action_space: "gymnasium.Space[Any] | None" = None
-    source: str | None = None
-    metadata: Mapping[str, Any] | None = None
+    where: str = "about"
+    """The file and field that it was read from, for messages."""
+    of_demos: Mapping[str, Any] = field(default_factory=dict)
+    """What it says of the set, as arguments of `Demos`."""
+    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """One entry per episode each, by the names in `COLUMNS`."""
     endings_known: bool = True
-    terminated: Sequence[bool] | None = None
-    truncated: Sequence[bool] | None = None
-    seeds: Sequence[int | None] | None = None
-    initial_states: Sequence[Mapping[str, Sequence[float]] | None] | None = None
-    strides: Sequence[int] | None = None
-    has_final: Sequence[bool] | None = None
     has_rewards: bool | None = None
 
-    def check_columns(self, where: str, episodes: int) -> None:
+    def check_columns(self, episodes: int) -> None:
         """Refuse columns that do not have one entry per episode."""
-        for name in _COLUMNS:
-            column = getattr(self, name)
-            if column is not None and len(column) != episodes:
-                raise InputError(f"{where}: {name} has {len(column)} entries: the file has {episodes} episodes")
+        for name, column in self.columns.items():
+            if len(column) != episodes:
+                raise InputError(f"{self.where}: {name} has {len(column)} entries: the file has {episodes} episodes")
 
     def check_rewards(self, where: str, found: bool) -> None:
         """Refuse rewards that got lost."""
@@ -48,50 +43,34 @@ class About:
             raise InputError(f"{where} is missing, though the file was written with rewards")
 
     def final_is_known(self, episode: int) -> bool:
-        """Whether the final observation in the file is a real one, not filled in beside others."""
-        return self.has_final is None or self.has_final[episode]
+        """Whether the final observation in the file was recorded, not filled in because other episodes have one."""
+        return "has_final" not in self.columns or self.columns["has_final"][episode]
 
     def of_episode(self, episode: int) -> dict[str, Any]:
         """Return what is known of one episode, as arguments of `Trajectory`."""
-        columns = {
-            "terminated": self.terminated,
-            "truncated": self.truncated,
-            "seed": self.seeds,
-            "initial_state": self.initial_states,
-            "stride": self.strides,
-        }
-        return {name: column[episode] for name, column in columns.items() if column is not None}
-
-    def of_demos(self) -> dict[str, Any]:
-        """Return what is known of the set, as arguments of `Demos`."""
-        return {
-            "env_id": self.env_id,
-            "observation_space": self.observation_space,
-            "action_space": self.action_space,
-            "source": self.source,
-            "metadata": self.metadata or {},
-        }
+        known = {COLUMNS[name].attribute: column[episode] for name, column in self.columns.items()}
+        known.pop("has_final", None)
+        return known
 
 
-def write(demos: Demos, *, endings: bool) -> str:
+def write(demos: "Demos", *, endings: bool) -> str:
     """Return the text about `demos`; with `endings`, also how each episode ended (for formats without room for it)."""
     about: dict[str, Any] = {"oal_demos": VERSION, "env_id": demos.env_id, "source": demos.source}
-    for name in ("observation_space", "action_space"):
+    for name in SPACES:
         space = getattr(demos, name)
         about[name] = None if space is None else space_to_json(space)
     about["metadata"] = demos.metadata
     about["endings_known"] = demos.endings_known
-    if endings:
-        about["terminated"] = [t.terminated for t in demos]
-        about["truncated"] = [t.truncated for t in demos]
-    if any(t.seed is not None for t in demos):
-        about["seeds"] = [t.seed for t in demos]
-    if any(t.initial_state is not None for t in demos):
-        about["initial_states"] = [t.initial_state for t in demos]
-    if any(t.stride > 1 for t in demos):
-        about["strides"] = [t.stride for t in demos]
-    if len({t.has_final for t in demos}) == 2:
-        about["has_final"] = [t.has_final for t in demos]
+    columns = {name: [getattr(t, column.attribute) for t in demos] for name, column in COLUMNS.items()}
+    says_something = {
+        "terminated": endings,
+        "truncated": endings,
+        "seeds": any(seed is not None for seed in columns["seeds"]),
+        "initial_states": any(state is not None for state in columns["initial_states"]),
+        "strides": max(columns["strides"]) > 1,
+        "has_final": len(set(columns["has_final"])) == 2,
+    }
+    about |= {name: column for name, column in columns.items() if says_something[name]}
     about["has_rewards"] = demos.rewards is not None
     text = json.dumps(about, allow_nan=False)
     if len(text) > MAX_TEXT:
@@ -101,8 +80,22 @@ def write(demos: Demos, *, endings: bool) -> str:
     return text
 
 
-def parse(where: str, text: str) -> Any:
+def text_file(path: Path, where: str) -> bytes:
+    """Return the bytes of a file that holds text, up to where `parse` refuses it as too long."""
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_TEXT + 1)
+    except OSError as error:
+        raise InputError(f"{where} cannot be read ({error.strerror})") from None
+
+
+def parse(where: str, text: str | bytes) -> Any:
     """Return the JSON value in `text`; `where` names file and field."""
+    if isinstance(text, bytes):
+        try:
+            text = text.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{where} is not valid text ({error})") from None
     if len(text) > MAX_TEXT:
         raise InputError(f"{where} is {len(text)} characters long: at most {MAX_TEXT} are read")
     try:
@@ -111,10 +104,10 @@ def parse(where: str, text: str) -> Any:
         raise InputError(f"{where} is not valid JSON ({error})") from None
 
 
-def read(where: str, text: str, *, episodes: int | None = None) -> About:
-    """Parse and check the text; with `episodes`, its columns must have that many entries."""
+def read(where: str, text: str | bytes) -> About:
+    """Parse and check the text."""
     value = parse(where, text)
-    if not isinstance(value, dict) or not _is_int(value.get("oal_demos")):
+    if not isinstance(value, dict) or not is_whole(value.get("oal_demos")):
         raise InputError(f"{where} does not say 'oal_demos' with a format version")
     if value["oal_demos"] > VERSION:
         raise InputError(
@@ -128,37 +121,32 @@ def read(where: str, text: str, *, episodes: int | None = None) -> About:
     metadata = value.get("metadata") or {}
     if not isinstance(metadata, dict):
         raise InputError(f"{where}: metadata is {shortened(metadata)}: it must be a dictionary")
-    spaces = {
-        name: None if value.get(name) is None else space_from_json(f"{where}: {name}", value[name])
-        for name in ("observation_space", "action_space")
-    }
-    columns: dict[str, Any] = {}
-    for name, (is_right, wanted) in _COLUMNS.items():
-        column = value.get(name)
-        if column is None:
-            continue
+    spaces = {name: space_from_json(f"{where}: {name}", value[name]) for name in SPACES if value.get(name) is not None}
+    columns = {name: value[name] for name in COLUMNS if value.get(name) is not None}
+    for name, column in columns.items():
         if not isinstance(column, list):
             raise InputError(f"{where}: {name} is {shortened(column)}: it must be a list with one entry per episode")
         for episode, entry in enumerate(column):
-            if not is_right(entry):
+            if not COLUMNS[name].fits(entry):
+                wanted = COLUMNS[name].wanted
                 raise InputError(f"{where}: {name} of episode {episode} is {shortened(entry)}: it must be {wanted}")
-        columns[name] = column
     switches = {name: value.get(name, True) for name in ("endings_known", "has_rewards")}
     for name, switch in switches.items():
         if not _is_bool(switch):
             raise InputError(f"{where}: {name} is {shortened(switch)}: it must be true or false")
-    about = About(value.get("env_id"), **spaces, source=value.get("source"), metadata=metadata, **switches, **columns)
-    if episodes is not None:
-        about.check_columns(where, episodes)
-    return about
+    of_demos = {"env_id": value.get("env_id"), "source": value.get("source"), "metadata": metadata, **spaces}
+    return About(where, of_demos, columns, **switches)
+
+
+def read_optional(container: Any) -> About:
+    """Read the text in the member `about` of an archive or an HDF5 file, if there is one."""
+    if "about" not in container:
+        return About()
+    return read(f"{container.name}: about", container.read_text("about"))
 
 
 def _is_bool(value: Any) -> bool:
     return isinstance(value, bool)
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_named_vectors(value: Any) -> bool:
@@ -173,11 +161,21 @@ def _is_number(value: Any) -> bool:
     return abs(value) < 1 << 63 if isinstance(value, int) else math.isfinite(value)
 
 
-_COLUMNS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "terminated": (_is_bool, "true or false"),
-    "truncated": (_is_bool, "true or false"),
-    "seeds": (lambda seed: seed is None or _is_int(seed), "a whole number or null"),
-    "initial_states": (lambda state: state is None or _is_named_vectors(state), "named lists of numbers, or null"),
-    "strides": (_is_int, "a whole number"),
-    "has_final": (_is_bool, "true or false"),
+class Column(NamedTuple):
+    """An attribute of trajectories: what an entry must be, as a check and in words."""
+
+    attribute: str
+    fits: Callable[[Any], bool]
+    wanted: str
+
+
+COLUMNS = {
+    "terminated": Column("terminated", _is_bool, "true or false"),
+    "truncated": Column("truncated", _is_bool, "true or false"),
+    "seeds": Column("seed", lambda seed: seed is None or is_whole(seed), "a whole number or null"),
+    "initial_states": Column(
+        "initial_state", lambda state: state is None or _is_named_vectors(state), "named lists of numbers, or null"
+    ),
+    "strides": Column("stride", is_whole, "a whole number"),
+    "has_final": Column("has_final", _is_bool, "true or false"),
 }

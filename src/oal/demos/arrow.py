@@ -1,4 +1,4 @@
-"""The imitation library's Hugging Face datasets: a folder as `datasets.Dataset.save_to_disk` leaves it.
+"""Read the imitation library's Hugging Face datasets: a folder as `datasets.Dataset.save_to_disk` leaves it.
 
 hf           state.json names Arrow stream files with a row per episode: obs (T + 1 rows), acts, rews, terminal, infos
              (never decoded); here with about.json beside them, since imitation refuses columns it does not know
@@ -7,9 +7,6 @@ The Arrow files are read with pyarrow itself, fully validated, and uncompressed 
 that nothing can unpack to more than the bytes of the file.
 """
 
-import os
-import secrets
-import shutil
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,27 +14,19 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from oal.base.limits import DEFAULT_BUDGET, MAX_TEXT, Budget, check_episodes
+from oal.base.limits import DEFAULT_BUDGET, Budget, check_episodes, damage
 from oal.demos import about as about_text
-from oal.demos.assembly import build, need_finals
+from oal.demos.about import About
+from oal.demos.assembly import build
 from oal.demos.trajectories import Demos
-from oal.errors import InputError, MissingExtraError, shortened
+from oal.errors import InputError, require, shortened
 
 MAX_SHARDS = 1024
 MAX_NESTING = 8
 
 
-def _pyarrow(needed_for: str) -> Any:
-    try:
-        import pyarrow
-    except ImportError:
-        raise MissingExtraError("pyarrow", extra="datasets", needed_for=needed_for) from None
-    return pyarrow
-
-
 def read_folder(folder: Path, name: str, *, budget: Budget = DEFAULT_BUDGET) -> Demos:
     """Read a folder written by `save_to_disk`, of a dataset or of a dictionary with one split."""
-    _pyarrow(f"reading {name}")
     if (folder / "dataset_dict.json").is_file():
         splits = _json(folder / "dataset_dict.json", f"{name}: dataset_dict.json").get("splits")
         if not isinstance(splits, list) or len(splits) != 1 or not _is_plain(splits[0]):
@@ -60,7 +49,7 @@ def read_folder(folder: Path, name: str, *, budget: Budget = DEFAULT_BUDGET) -> 
         except OSError as error:
             raise InputError(f"{name}: {filename} cannot be read ({error.strerror})") from None
     about_path = folder / "about.json"
-    text = _bytes(about_path, f"{name}: about.json") if about_path.exists() else None
+    text = about_text.text_file(about_path, f"{name}: about.json") if about_path.exists() else None
     return read_shards(shards, text, name)
 
 
@@ -68,24 +57,8 @@ def _is_plain(filename: Any) -> "TypeGuard[str]":
     return isinstance(filename, str) and filename not in ("", ".", "..") and not set(filename) & set("/\\\0")
 
 
-def _bytes(path: Path, where: str) -> bytes:
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_TEXT + 1)
-    except OSError as error:
-        raise InputError(f"{where} cannot be read ({error.strerror})") from None
-    return content
-
-
-def _text(where: str, content: bytes) -> str:
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{where} is not valid text ({error})") from None
-
-
 def _json(path: Path, where: str) -> dict[str, Any]:
-    value = about_text.parse(where, _text(where, _bytes(path, where)))
+    value = about_text.parse(where, about_text.text_file(path, where))
     if not isinstance(value, dict):
         raise InputError(f"{where} is {shortened(value)}: it must be a dictionary")
     return value
@@ -93,24 +66,18 @@ def _json(path: Path, where: str) -> dict[str, Any]:
 
 def read_shards(shards: Sequence[bytes], about_json: bytes | None, name: str) -> Demos:
     """Read the Arrow streams of a dataset, and the text about it if there is one."""
-    about = None
-    if about_json is not None:
-        about = about_text.read(f"{name}: about.json", _text(f"{name}: about.json", about_json))
+    # The format's `terminal` says that the episode ended, not how.
+    about = About(endings_known=False) if about_json is None else about_text.read(f"{name}: about.json", about_json)
     episodes: list[dict[str, Any]] = []
     for index, shard in enumerate(shards):
         episodes += _read_shard(shard, f"{name}: shard {index}" if len(shards) > 1 else name)
-    if about is None:
-        # The format's `terminal` says that the episode ended, not how.
-        return build(name, episodes, endings_known=False)
-    about.check_columns(f"{name}: about.json", len(episodes))
     about.check_rewards(f"{name}: column 'rews'", all("rewards" in arguments for arguments in episodes))
-    episodes = [{**arguments, **about.of_episode(i)} for i, arguments in enumerate(episodes)]
-    return build(name, episodes, **about.of_demos(), endings_known=about.endings_known)
+    return build(name, episodes, about)
 
 
 def _read_shard(content: bytes, where: str) -> list[dict[str, Any]]:
-    pa = _pyarrow(f"reading {where}")
-    try:
+    pa = require("pyarrow", extra="datasets", needed_for=f"reading {where}")
+    with damage(f"{where}: the Arrow file is damaged", pa.ArrowException, struct.error):
         _refuse_compression(pa, content, where)
         with pa.ipc.open_stream(pa.py_buffer(content)) as stream:
             episodes = []
@@ -118,19 +85,6 @@ def _read_shard(content: bytes, where: str) -> list[dict[str, Any]]:
                 batch.validate(full=True)
                 episodes += _read_batch(pa, batch, where, len(episodes))
             return episodes
-    except InputError:
-        raise
-    except (
-        pa.ArrowException,
-        OSError,
-        ValueError,
-        TypeError,
-        KeyError,
-        struct.error,
-        MemoryError,
-        OverflowError,
-    ) as error:
-        raise InputError(f"{where}: the Arrow file is damaged ({shortened(str(error), 200)})") from None
 
 
 def _refuse_compression(pa: Any, content: bytes, where: str) -> None:
@@ -212,49 +166,3 @@ def _common_length(array: Any) -> int:
     """Return the length that all lists of an array have, 0 if they differ."""
     lengths = array.value_lengths().to_numpy(zero_copy_only=False)
     return int(lengths[0]) if len(lengths) and (lengths == lengths[0]).all() else 0
-
-
-def write_folder(demos: Demos, path: str | os.PathLike[str]) -> None:
-    """Write the folder, which must not exist yet, in one step. The format needs every final observation."""
-    try:
-        import datasets
-    except ImportError:
-        raise MissingExtraError("datasets", extra="datasets", needed_for=f"writing {path}") from None
-    target = Path(path)
-    if target.exists():
-        raise InputError(f"{path} exists already: choose another folder")
-    need_finals(demos, str(path))
-    columns = {
-        "obs": [trajectory.observations for trajectory in demos],
-        "acts": [trajectory.actions for trajectory in demos],
-        "infos": [["{}"] * len(trajectory) for trajectory in demos],
-        "terminal": [trajectory.terminated or trajectory.truncated for trajectory in demos],
-    }
-    features = {
-        "obs": _feature(datasets, demos[0].observations),
-        "acts": _feature(datasets, demos[0].actions),
-        "infos": datasets.Sequence(datasets.Value("string")),
-        "terminal": datasets.Value("bool"),
-    }
-    if demos.rewards is not None:
-        columns["rews"] = [trajectory.rewards for trajectory in demos]
-        features["rews"] = _feature(datasets, demos.rewards)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    bars = datasets.utils.logging.is_progress_bar_enabled()
-    try:
-        datasets.utils.logging.disable_progress_bar()
-        datasets.Dataset.from_dict(columns, features=datasets.Features(features)).save_to_disk(temporary)
-        (temporary / "about.json").write_text(about_text.write(demos, endings=True), encoding="utf-8")
-        temporary.rename(target)
-    finally:
-        if bars:
-            datasets.utils.logging.enable_progress_bar()
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _feature(datasets: Any, array: np.ndarray) -> Any:
-    feature = datasets.Value(str(array.dtype))
-    for _ in range(array.ndim):
-        feature = datasets.Sequence(feature)
-    return feature

@@ -1,27 +1,37 @@
-"""From the arrays of a file to `Demos` and back: what all formats share."""
+"""From the arrays of a file to `Demos`: what the readers of all formats share."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from oal.base.limits import check_episodes
+from oal.demos.about import About
 from oal.demos.trajectories import Demos, Trajectory
 from oal.errors import InputError
 
 
-def build(where: str, episodes: Iterable[Mapping[str, Any]], **of_demos: Any) -> Demos:
-    """Make `Demos` of the arguments for each `Trajectory`; errors name the file and the episode."""
+def build(where: str, episodes: Sequence[Mapping[str, Any]], about: About, *, endings_known: bool = True) -> Demos:
+    """Make `Demos` of the arguments for each `Trajectory`; errors name the file and the episode.
+
+    What the text says of an episode is taken before what its arrays say.
+    """
+    about.check_columns(len(episodes))
     trajectories = []
     for episode, arguments in enumerate(episodes):
         try:
-            trajectories.append(Trajectory(**arguments))
+            trajectories.append(Trajectory(**{**arguments, **about.of_episode(episode)}))
         except InputError as error:
             raise InputError(f"{where}: episode {episode}: {error}") from None
     try:
-        return Demos(tuple(trajectories), **of_demos)
+        return Demos(tuple(trajectories), **about.of_demos, endings_known=about.endings_known and endings_known)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
+
+
+def by_episode(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Return the arguments of each `Trajectory` from named columns with one entry per episode."""
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def split(where: str, array: np.ndarray, lengths: Sequence[int]) -> list[np.ndarray]:
@@ -59,20 +69,3 @@ def only_at_end(where: str, name: str, flag: np.ndarray) -> bool:
     if flag[:-1].any():
         raise InputError(f"{where}: {name} at step {int(np.argmax(flag))}, but the episode has {len(flag)} steps")
     return bool(len(flag) and flag[-1])
-
-
-def per_step(demos: Demos, name: str) -> np.ndarray:
-    """Return a flag of the trajectories as one boolean per step, set at last steps only."""
-    array = np.zeros(demos.steps, bool)
-    array[np.cumsum(demos.lengths) - 1] = [getattr(trajectory, name) for trajectory in demos]
-    return array
-
-
-def need_finals(demos: Demos, target: str) -> None:
-    """Refuse to write into a format of T + 1 observations what has only T."""
-    for episode, trajectory in enumerate(demos):
-        if not trajectory.has_final:
-            raise InputError(
-                f"{target}: its format needs the observation after the last action, which episode {episode} does not "
-                "have: use with_final() (on the command line --drop-last-step) to give up the last step"
-            )

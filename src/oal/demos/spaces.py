@@ -1,14 +1,11 @@
-"""Gymnasium spaces: as JSON, as flat vectors, and as what demonstrations are checked against."""
+"""Gymnasium spaces as JSON, and their values as flat vectors."""
 
 import math
-import warnings
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oal.demos.trajectories import Demos, Trajectory
-from oal.errors import InputError, shortened
+from oal.errors import InputError, is_whole, shortened
 
 if TYPE_CHECKING:
     import gymnasium
@@ -17,8 +14,6 @@ if TYPE_CHECKING:
 
 MAX_SPACE_SIZE = 1 << 20
 MAX_NESTING = 16
-ROUNDING = 1e-6
-"""Actions this near to a bound (relative to it) are put on it without being counted as outside."""
 
 
 def space_to_json(space: "Space") -> dict[str, Any]:
@@ -72,7 +67,7 @@ def _space(where: str, value: Any, *, nesting: int, room: list[int]) -> "Space":
             raise InputError(f"{where} is larger than {MAX_SPACE_SIZE} numbers in all")
         if kind == "Box":
             return _box(value)
-        if kind == "Discrete" and _is_int(value["n"]) and _is_int(value["start"]):
+        if kind == "Discrete" and is_whole(value["n"]) and is_whole(value["start"]):
             return spaces.Discrete(value["n"], start=value["start"])
         if kind == "MultiDiscrete":
             nvec, start = (np.array(value[name], np.int64) for name in ("nvec", "start"))
@@ -113,13 +108,9 @@ def _box(value: Any) -> "Space":
 
 def _shape(value: Any) -> tuple[int, ...]:
     shape = tuple(value)
-    if len(shape) > MAX_NESTING or not all(_is_int(length) and 0 <= length <= MAX_SPACE_SIZE for length in shape):
+    if len(shape) > MAX_NESTING or not all(is_whole(length) and 0 <= length <= MAX_SPACE_SIZE for length in shape):
         raise ValueError(f"shape {shortened(value)}")
     return shape
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 # Flat vectors
@@ -181,123 +172,3 @@ def _one_hot(where: str, values: np.ndarray, start: int, count: int) -> np.ndarr
     flat = np.zeros((len(values), count), np.int64)
     flat[np.arange(len(values)), values.astype(np.int64) - start] = 1
     return flat
-
-
-# Checking
-
-
-def of_environment(env: "str | gymnasium.Env") -> "tuple[str | None, Space, Space]":
-    """Return the id and the spaces of an environment, or of the one with that id."""
-    if isinstance(env, str):
-        from oal import envs
-
-        made = envs.make(env)
-        try:
-            return env, made.observation_space, made.action_space
-        finally:
-            made.close()
-    return (env.spec.id if env.spec is not None else None), env.observation_space, env.action_space
-
-
-def check(
-    demos: Demos, *, env_id: str | None, observation_space: "Space", action_space: "Space", strict: bool
-) -> Demos:
-    """Return the demonstrations as the environment would show them to a learner, or say why they cannot be its own."""
-    named = env_id or "the environment"
-    demos = _observations(demos, named, observation_space, strict)
-    demos = _actions(demos, named, action_space, strict)
-    return replace(demos, env_id=env_id or demos.env_id)
-
-
-def _observations(demos: Demos, named: str, space: "Space", strict: bool) -> Demos:
-    """Match observations to the space; those of other than vector spaces become flat vectors, as in `oal.envs`."""
-    from gymnasium import spaces
-
-    shape = demos[0].observations.shape[1:]
-    if not space.is_np_flattenable:
-        raise InputError(f"{named}: observations of {space} have no fixed size and cannot be flattened")
-    flat = spaces.flatten_space(space)
-    if shape != flat.shape:
-        if is_composite(space) or shape != space.shape:
-            wanted = " or ".join({str(s): None for s in (space.shape, flat.shape) if s is not None})
-            raise InputError(
-                f"observations have shape {shape} each, {named} has {wanted}: "
-                "are these demonstrations of another environment?"
-            )
-        trajectories = [
-            replace(t, observations=flatten(f"episode {i}: observations", space, t.observations).astype(np.float32))
-            for i, t in enumerate(demos)
-        ]
-        demos = replace(demos, trajectories=tuple(trajectories), observation_space=None)
-    if isinstance(flat, spaces.Box):
-        _warn_outside(demos, named, flat, strict)
-    return replace(demos, observation_space=flat)
-
-
-def _warn_outside(demos: Demos, named: str, space: "gymnasium.spaces.Box", strict: bool) -> None:
-    message = _outside("observation", demos, named, space)
-    if message:
-        if strict:
-            raise InputError(message)
-        warnings.warn(message, stacklevel=5)
-
-
-def _actions(demos: Demos, named: str, space: "Space", strict: bool) -> Demos:
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Discrete):
-        trajectories = [_discrete(f"episode {i}", named, t, space) for i, t in enumerate(demos)]
-        return replace(demos, trajectories=tuple(trajectories), action_space=space)
-    shape = demos[0].actions.shape[1:]
-    if shape != space.shape:
-        raise InputError(
-            f"actions have shape {shape} each, {named} takes {space.shape}: "
-            "are these demonstrations of another environment?"
-        )
-    if isinstance(space, spaces.Box):
-        message = _outside("action", demos, named, space)
-        if message:
-            if strict:
-                raise InputError(message + ": leave out `strict` to have them clipped")
-            warnings.warn(message + "; they were clipped", stacklevel=5)
-        clipped = (replace(t, actions=np.clip(t.actions, space.low, space.high).astype(t.actions.dtype)) for t in demos)
-        return replace(demos, trajectories=tuple(clipped), action_space=space)
-    for i, trajectory in enumerate(demos):
-        if not all(space.contains(action) for action in trajectory.actions):
-            raise InputError(f"{named}: episode {i} has an action that is not in {space}")
-    return replace(demos, action_space=space)
-
-
-def _discrete(where: str, named: str, trajectory: Trajectory, space: "gymnasium.spaces.Discrete") -> Trajectory:
-    actions = trajectory.actions
-    if actions.shape[1:] == (1,):
-        actions = actions[:, 0]
-    if actions.ndim != 1 or (actions.dtype.kind == "f" and (actions % 1 != 0).any()):
-        raise InputError(
-            f"{where} has actions {actions.shape} of {actions.dtype}: {named} takes one whole number a step"
-        )
-    actions = actions.astype(np.int64)
-    wrong = np.flatnonzero((actions < space.start) | (actions >= space.start + space.n))
-    if len(wrong):
-        last = space.start + space.n - 1
-        raise InputError(f"{where}, step {wrong[0]}: action {actions[wrong[0]]} is not one of {space.start} to {last}")
-    return replace(trajectory, actions=actions)
-
-
-def _outside(name: str, demos: Demos, named: str, space: "gymnasium.spaces.Box") -> str:
-    """Count the values beyond the bounds and describe the first; return nothing when all are inside."""
-    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-    margin_low, margin_high = (ROUNDING * np.maximum(1, np.abs(bound)) for bound in (low, high))
-    count = total = 0
-    first = ""
-    for episode, trajectory in enumerate(demos):
-        values = getattr(trajectory, f"{name}s")
-        beyond = (values < low - margin_low) | (values > high + margin_high)
-        total += beyond.size
-        count += int(beyond.sum())
-        if not first and beyond.any():
-            step, *rest = map(int, np.unravel_index(np.argmax(beyond), beyond.shape))
-            place = tuple(rest)
-            bounds = f"[{low[place]:g}, {high[place]:g}]"
-            first = f"first {values[(step, *place)]:g} in episode {episode}, step {step}, where {bounds} is allowed"
-    return f"{named}: {count} of {total} {name} values lie outside its bounds, {first}" if count else ""

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from oal.base import seeding
-from oal.errors import InputError, at_least
+from oal.demos import fit, write
+from oal.errors import InputError, at_least, is_whole, whole
 
 if TYPE_CHECKING:
     import gymnasium
@@ -104,14 +105,10 @@ class Trajectory:
                 raise InputError(f"{name} is {value!r}: it must be True or False")
             set_field(self, name, bool(value))
         if self.seed is not None:
-            if isinstance(self.seed, bool) or not isinstance(self.seed, (int, np.integer)) or self.seed < 0:
-                raise InputError(f"seed is {self.seed!r}: it must be a whole number, 0 or larger, or None")
-            set_field(self, "seed", int(self.seed))
+            set_field(self, "seed", whole("seed", self.seed, 0))
         if self.initial_state is not None:
             set_field(self, "initial_state", _named_vectors("initial_state", self.initial_state))
-        if isinstance(self.stride, bool) or not isinstance(self.stride, (int, np.integer)) or self.stride < 1:
-            raise InputError(f"stride is {self.stride!r}: it must be a whole number, 1 or larger")
-        set_field(self, "stride", int(self.stride))
+        set_field(self, "stride", whole("stride", self.stride, 1))
         if self.stride > 1 and self.has_final:
             raise InputError(f"stride is {self.stride} with a final observation: a thinned episode has one per action")
 
@@ -431,7 +428,7 @@ class Demos(Sequence[Trajectory]):
         return self._keep(self.trajectories[i] for i in order)
 
     def _how_many(self, k: int) -> int:
-        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= len(self):
+        if not is_whole(k) or not 1 <= k <= len(self):
             raise InputError(f"k is {k!r}: choose between 1 and {len(self)} episodes")
         return int(k)
 
@@ -512,19 +509,8 @@ class Demos(Sequence[Trajectory]):
         become flat vectors, as in `oal.envs`). Continuous actions outside the bounds are clipped, with a warning that
         counts them, or refused when `strict`; discrete ones outside are always refused.
         """
-        from oal.demos import spaces
-
-        env_id = None
-        if env is not None:
-            env_id, observation_space, action_space = spaces.of_environment(env)
-        if observation_space is None or action_space is None:
-            raise InputError("give an environment, or an observation space and an action space, to check against")
-        return spaces.check(
-            self, env_id=env_id, observation_space=observation_space, action_space=action_space, strict=strict
-        )
+        return fit.check(self, env, observation_space=observation_space, action_space=action_space, strict=strict)
 
     def save(self, target: "str | os.PathLike[str]", *, format: str | None = None) -> None:
         """Write them; the format is `format`, or what the target's name asks for (.npz is oal's own)."""
-        from oal.demos.formats import save
-
-        save(self, target, format=format)
+        write.save(self, target, format=format)

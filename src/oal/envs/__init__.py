@@ -1,6 +1,6 @@
 """The one boundary to Gymnasium 1.x: spaces, stepping, final observations, absorbing states, evaluation, video."""
 
-from oal.envs.absorbing import OccupancyMasses, absorbing_value, bootstrap_target, discounted_steps, occupancy_masses
+from oal.envs.absorbing import OccupancyMasses, absorbing_value, bootstrap_target, occupancy_masses
 from oal.envs.episodes import (
     Episode,
     EpisodeRunner,
@@ -9,12 +9,10 @@ from oal.envs.episodes import (
     episode_seeds,
     evaluate,
     simulator_state,
-    summarise,
 )
 from oal.envs.spec import (
     Act,
     ActionCodec,
-    ActionShape,
     EnvSource,
     EnvSpec,
     describe,
@@ -29,7 +27,6 @@ from oal.envs.video import record_video
 __all__ = [
     "Act",
     "ActionCodec",
-    "ActionShape",
     "EnvSource",
     "EnvSpec",
     "Envs",
@@ -43,7 +40,6 @@ __all__ = [
     "absorbing_value",
     "bootstrap_target",
     "describe",
-    "discounted_steps",
     "episode_seeds",
     "evaluate",
     "flat_observations",
@@ -53,6 +49,5 @@ __all__ = [
     "record_video",
     "simulator_state",
     "stepping",
-    "summarise",
     "uniform_actions",
 ]

@@ -5,20 +5,23 @@ occupancies of policies that die and of policies that live have the same mass, a
 player sets. A truncated episode was only cut off: what follows is unknown, and nothing is booked for it.
 """
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from oal.errors import InputError, at_least
 
+if TYPE_CHECKING:
+    from jaxtyping import Float64
+
 
 class OccupancyMasses(NamedTuple):
-    """How one episode's share of the occupancy measure is spread: `alive` [T] per step, `absorbing`, `unknown`.
+    """How one episode's share of the occupancy measure is spread: `alive` per step, `absorbing`, `unknown`.
 
     The three together sum to 1, for every episode.
     """
 
-    alive: np.ndarray
+    alive: "Float64[np.ndarray, 'T']"
     absorbing: float
     unknown: float
 

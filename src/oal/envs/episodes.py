@@ -1,7 +1,7 @@
 """Whole episodes: run a policy to the end, and evaluate it."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -10,13 +10,16 @@ from oal.base.seeding import generator, integer
 from oal.envs.spec import Act, ActionCodec, EnvSource, EnvSpec, describe, flattener, make, uniform_actions
 from oal.errors import at_least
 
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Float32, Int, Shaped
+
 
 class Episode(NamedTuple):
-    """One whole episode in the environment's own terms: actions in its units, rewards, T+1 flat observations."""
+    """One whole episode in the environment's own terms: actions in its units, rewards, flat observations."""
 
-    observations: np.ndarray
-    actions: np.ndarray
-    rewards: np.ndarray
+    observations: "Float32[np.ndarray, 'T+1 O']"
+    actions: "Shaped[np.ndarray, 'T ...']"
+    rewards: "Float[np.ndarray, 'T']"
     terminated: bool
     truncated: bool
     success: bool | None
@@ -27,9 +30,9 @@ class Episode(NamedTuple):
 class Evaluation(NamedTuple):
     """Returns, lengths and successes (None when the environment does not report any) of whole episodes."""
 
-    returns: np.ndarray
-    lengths: np.ndarray
-    successes: np.ndarray | None
+    returns: "Float[np.ndarray, 'n']"
+    lengths: "Int[np.ndarray, 'n']"
+    successes: "Bool[np.ndarray, 'n'] | None"
 
     @property
     def mean_return(self) -> float:
@@ -58,7 +61,7 @@ def simulator_state(env: gym.Env) -> dict[str, list[float]] | None:
 
 
 class EpisodeRunner:
-    """Whole episodes on environments of its own, several in lockstep so that the policy sees batches."""
+    """Run whole episodes on separate environments, several in lockstep so that the policy sees batches."""
 
     def __init__(self, source: EnvSource, *, parallel: int = 1, horizon: int | None = None) -> None:
         at_least("parallel episodes", parallel, 1)
@@ -118,22 +121,17 @@ class EpisodeRunner:
 
     def evaluate(self, act: Act, seeds: Sequence[int]) -> Evaluation:
         """Run one episode from each reset seed and keep the returns, lengths and successes."""
-        return summarise(self.run(act, seeds))
+        episodes = self.run(act, seeds)
+        successes = [episode.success for episode in episodes]
+        return Evaluation(
+            np.array([episode.rewards.sum() for episode in episodes]),
+            np.array([len(episode.rewards) for episode in episodes]),
+            None if None in successes else np.array(successes),
+        )
 
     def close(self) -> None:
         for env in self.envs:
             env.close()
-
-
-def summarise(episodes: Sequence[Episode]) -> Evaluation:
-    """Collect returns, lengths and successes of episodes."""
-    successes = [episode.success for episode in episodes]
-    known = [success for success in successes if success is not None]
-    return Evaluation(
-        np.array([episode.rewards.sum() for episode in episodes]),
-        np.array([len(episode.rewards) for episode in episodes]),
-        np.array(known) if len(known) == len(successes) else None,
-    )
 
 
 def episode_seeds(seed: int, purpose: str, count: int) -> list[int]:

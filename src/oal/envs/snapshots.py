@@ -12,12 +12,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from oal.envs.names import class_name
 from oal.errors import InputError
 
 Snapshot = tuple[dict[str, np.ndarray], dict[str, Any]]
 """Named arrays, and the rest as values that fit in JSON."""
 
-# what changes while an episode runs, beside the generator of random numbers
+# what changes while an episode runs, apart from the generator of random numbers
 _ATTRIBUTES = {
     "gymnasium.envs.classic_control.acrobot.AcrobotEnv": ("state",),
     "gymnasium.envs.classic_control.cartpole.CartPoleEnv": ("state", "steps_beyond_terminated"),
@@ -40,7 +41,7 @@ def read(env: gym.Env) -> Snapshot | None:
         return None
     if type(inner.np_random.bit_generator) is not np.random.PCG64:
         return None
-    name = _name(inner)
+    name = class_name(inner)
     if _is_mujoco(name):
         arrays, values = _read_mujoco(inner), {}
     elif name in _ATTRIBUTES:
@@ -70,7 +71,7 @@ def write(env: gym.Env, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any
     """Put an environment that was made in the same way, and reset, into the state that was read."""
     limits = _time_limits(env) or []
     inner: Any = env.unwrapped
-    name = _name(inner)
+    name = class_name(inner)
     if (info["class"], info["world"], len(info["elapsed_steps"])) != (name, _world(inner), len(limits)):
         raise InputError(f"the saved state of a {info['class']} does not fit this {name}: it was made in another way")
     if _is_mujoco(name):
@@ -84,7 +85,7 @@ def write(env: gym.Env, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any
 
 
 def _time_limits(env: gym.Env) -> list[gym.wrappers.TimeLimit] | None:
-    """Return the time limits around an environment; None if it wears a wrapper that may hold more than that."""
+    """Return the time limits around an environment; None if a wrapper around it may hold other state."""
     limits = []
     while isinstance(env, gym.Wrapper):
         if type(env) is gym.wrappers.TimeLimit:
@@ -95,12 +96,8 @@ def _time_limits(env: gym.Env) -> list[gym.wrappers.TimeLimit] | None:
     return limits
 
 
-def _name(inner: gym.Env) -> str:
-    return f"{type(inner).__module__}.{type(inner).__qualname__}"
-
-
 def _world(inner: Any) -> list[str] | None:
-    """Return the map of a frozen lake, which may be drawn anew for each environment."""
+    """Return the map of a frozen lake, which may be generated for each environment."""
     desc = getattr(inner, "desc", None)
     return None if desc is None else ["".join(row) for row in np.asarray(desc).astype(str).tolist()]
 

@@ -89,7 +89,7 @@ class ActionCodec:
 
     def __init__(self, spec: EnvSpec) -> None:
         self.spec = spec
-        # rows [1, A]: NumPy multiplies equal shapes in half the time it takes to spread one over the other
+        # rows [1, A]: NumPy multiplies equal shapes in half the time that broadcasting takes
         self._low = np.array([spec.action_low], np.float32)
         self._high = np.array([spec.action_high], np.float32)
         self._centre = (self._high + self._low) * np.float32(0.5)
@@ -166,7 +166,7 @@ def make(
             env = source()
         else:
             extra: dict[str, Any] = {} if horizon is None else {"max_episode_steps": horizon}
-            if render_mode is not None:  # an environment that cannot be drawn need not know the word
+            if render_mode is not None:  # an environment that cannot be drawn need not accept the argument
                 extra["render_mode"] = render_mode
             if _is_mujoco(source):
                 _warn_through_python()
@@ -190,9 +190,9 @@ def _is_mujoco(env_id: str) -> bool:
 
 
 def _warn_through_python() -> None:
-    """Send MuJoCo's warnings to Python's: by itself it writes a log file into whatever folder the user is in.
+    """Send MuJoCo's warnings to Python's: by default it writes a log file into the working folder.
 
-    A model file's deprecated attribute is Gymnasium's affair and no news to the user.
+    Deprecated attributes in model files are Gymnasium's to mend, so users are not shown them.
     """
     mujoco: Any = importlib.import_module("mujoco")
     mujoco.set_mju_user_warning(

@@ -5,32 +5,36 @@ Here, and only here, cost = -reward.
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from oal.base.arrays import below, prefixed
 from oal.base.seeding import integer
 from oal.envs import snapshots
 from oal.envs.spec import ActionCodec, EnvSource, describe, flattener, make
 from oal.errors import InputError, at_least
 
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float32
+
 
 class Step(NamedTuple):
-    """What n environments did: [n, O], [n, A], [n], [n, O], [n], [n], [n].
+    """What n environments did.
 
     `next_observation` is the true successor, also where the episode ended. `valid` is False where a vector
     environment only reset itself in this step, so nothing happened that could be learned from.
     """
 
-    observation: np.ndarray
-    action: np.ndarray
-    cost: np.ndarray
-    next_observation: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
-    valid: np.ndarray
+    observation: "Float32[np.ndarray, 'n O']"
+    action: "Float32[np.ndarray, 'n A']"
+    cost: "Float32[np.ndarray, 'n']"
+    next_observation: "Float32[np.ndarray, 'n O']"
+    terminated: "Bool[np.ndarray, 'n']"
+    truncated: "Bool[np.ndarray, 'n']"
+    valid: "Bool[np.ndarray, 'n']"
 
 
 class Envs:
@@ -53,7 +57,7 @@ class Envs:
         self._shape = (count, self.spec.observation_size)
         self.finished: list[tuple[float, int]] = []
         """(return, length) of the episodes that ended since the list was last emptied by the caller."""
-        # shared by all steps in which nothing ends, so nobody may write to them
+        # shared by all steps in which nothing ends, so they must not be written to
         self._always, self._never = np.ones(count, bool), np.zeros(count, bool)
         self._always.flags.writeable = self._never.flags.writeable = False
         self.restart(0)
@@ -73,7 +77,7 @@ class Envs:
     def step(self, encoded: np.ndarray) -> Step:
         """Take encoded actions [n, A] (continuous ones within [-1, 1]) and restart the episodes that end.
 
-        A fast simulator's step costs as much as a few dozen operations of NumPy: each one here is felt.
+        A fast simulator's step costs as much as a few dozen operations of NumPy, so each one here counts.
         """
         actions = self.codec.decode_inside(encoded)
         flatten, returns, lengths = self._flatten, self.episode_returns, self.episode_lengths
@@ -116,7 +120,7 @@ class Envs:
             snapshot = snapshots.read(env)
             if snapshot is None:
                 return None
-            arrays |= {f"{i}/{name}": array for name, array in snapshot[0].items()}
+            arrays |= prefixed(i, snapshot[0])
             infos.append(snapshot[1])
         return arrays, {"environments": infos}
 
@@ -128,9 +132,7 @@ class Envs:
                 f"{self._shape}: it belongs to another environment or another number of them"
             )
         for i, (env, known) in enumerate(zip(self.envs, info["environments"], strict=True)):
-            prefix = f"{i}/"
-            own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-            snapshots.write(env, own, known)
+            snapshots.write(env, below(i, arrays), known)
         self.observation = np.array(arrays["observation"], np.float32)
         self.episode_returns = arrays["episode_returns"].tolist()
         self.episode_lengths = arrays["episode_lengths"].tolist()
@@ -237,7 +239,7 @@ def stepping(
     purpose: str = "env",
     horizon: int | None = None,
 ) -> Envs | VectorEnvs:
-    """Put whatever the user brings behind one interface: an id, a function, an environment or a vector environment."""
+    """Put what the user gives behind one interface: an id, a function, an environment or a vector environment."""
     if isinstance(env, VectorEnv):
         return VectorEnvs(env, seed=seed, purpose=purpose, horizon=horizon)
     if isinstance(env, gym.Env):

@@ -1,4 +1,4 @@
-"""Find out which format demonstrations are in, read them and write them.
+"""Find out which format demonstrations are in, and read them; `oal.demos.write` writes them.
 
 The `.npz` formats, all read through `oal.base.npz`, which opens no pickle:
 
@@ -7,30 +7,29 @@ sb           Stable-Baselines ExpertDataset: obs, actions, rewards, episode_star
              terminated, truncated, final_obs and about beside them, which other readers ignore
 imitation    the imitation library: obs (T + 1 per episode), acts, rews, terminal, indices; here with about
 
-`hf` is in `oal.demos.arrow`; `hdf5` and `minari` are in `oal.demos.hdf5`.
+`hf` is read in `oal.demos.arrow`, `hdf5` and `minari` in `oal.demos.hdf5`.
 """
 
 import os
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
 from oal.base import npz
 from oal.base.limits import DEFAULT_BUDGET, Budget, check_episodes
 from oal.demos import about as about_text
-from oal.demos import arrow, hdf5
-from oal.demos.about import About
-from oal.demos.assembly import build, column, episode_column, flags, need_finals, only_at_end, per_step, split
+from oal.demos import arrow, hdf5, places
+from oal.demos.assembly import build, by_episode, column, episode_column, flags, only_at_end, split
+from oal.demos.places import MINARI, shipped
 from oal.demos.trajectories import Demos
-from oal.errors import InputError, choice
+from oal.errors import InputError
 
 if TYPE_CHECKING:
     import gymnasium
 
-MINARI = "minari:"
 RETURN_TOLERANCE = 1e-3
 """How far `episode_returns` of a Stable-Baselines file may be from the sum of rewards, relative to their sizes."""
 
@@ -42,7 +41,6 @@ def read_oal(archive: npz.Archive) -> Demos:
     name = archive.name
     about = about_text.read(f"{name}: about", archive.read_text("about"))
     lengths = episode_column(f"{name}: lengths", archive.read("lengths"))
-    about.check_columns(f"{name}: about", len(lengths))
     for episode, length in enumerate(lengths):
         if length < 1:
             raise InputError(f"{name}: lengths: episode {episode} has length {length}: it must be 1 or more")
@@ -59,21 +57,7 @@ def read_oal(archive: npz.Archive) -> Demos:
     }
     if about.has_rewards:
         pieces["rewards"] = split(f"{name}: rewards", archive.read("rewards"), lengths)
-    episodes = (
-        {**about.of_episode(i), **{key: piece[i] for key, piece in pieces.items()}} for i in range(len(lengths))
-    )
-    return build(name, episodes, **about.of_demos(), endings_known=about.endings_known)
-
-
-def write_oal(demos: Demos, path: str | os.PathLike[str]) -> None:
-    arrays = {"about": npz.text(about_text.write(demos, endings=False)), "lengths": demos.lengths}
-    for key in ("has_final", "terminated", "truncated"):
-        arrays[key] = np.array([getattr(trajectory, key) for trajectory in demos], dtype=bool)
-    arrays["observations"] = np.concatenate([trajectory.observations for trajectory in demos])
-    arrays["actions"] = demos.actions
-    if demos.rewards is not None:
-        arrays["rewards"] = demos.rewards
-    npz.write(path, arrays)
+    return build(name, by_episode(pieces), about)
 
 
 # Stable-Baselines
@@ -95,25 +79,22 @@ def read_sb(archive: npz.Archive) -> Demos:
     for key in ("terminated", "truncated"):
         if key in archive:
             arrays[key] = flags(f"{name}: {key}", archive.read(key), steps)
-    about = _optional_about(archive, len(lengths))
+    about = about_text.read_optional(archive)
+    about.check_columns(len(lengths))
     about.check_rewards(f"{name}: rewards", "rewards" in arrays)
     finals = archive.read("final_obs") if "final_obs" in archive else None
     if finals is not None and (finals.ndim == 0 or len(finals) != len(lengths)):
         raise InputError(f"{name}: final_obs has shape {finals.shape}: episode_starts has {len(lengths)} episodes")
     pieces = {key: split(f"{name}: {key}", array, lengths) for key, array in arrays.items()}
     known = "terminated" in pieces and "truncated" in pieces
-    episodes = []
-    for i in range(len(lengths)):
-        arguments: dict[str, Any] = {key: piece[i] for key, piece in pieces.items()}
+    episodes = by_episode(pieces)
+    for i, arguments in enumerate(episodes):
         for key in ("terminated", "truncated"):
-            if known:
-                arguments[key] = only_at_end(f"{name}: episode {i}", key, arguments[key])
-            else:
-                arguments[key] = key == "truncated"
+            at_end = only_at_end(f"{name}: episode {i}", key, arguments[key]) if known else key == "truncated"
+            arguments[key] = at_end
         if finals is not None and about.final_is_known(i):
             arguments["observations"] = _append(f"{name}: final_obs", arguments["observations"], finals[i])
-        episodes.append({**arguments, **about.of_episode(i)})
-    demos = build(name, episodes, **about.of_demos(), endings_known=about.endings_known and known)
+    demos = build(name, episodes, about, endings_known=known)
     if demos.returns is not None and "episode_returns" in archive:
         _check_returns(name, demos, archive.read("episode_returns"))
     return demos
@@ -146,33 +127,6 @@ def _check_returns(name: str, demos: Demos, stated: np.ndarray) -> None:
             )
 
 
-def _optional_about(archive: npz.Archive, episodes: int) -> About:
-    if "about" not in archive:
-        return About()
-    return about_text.read(f"{archive.name}: about", archive.read_text("about"), episodes=episodes)
-
-
-def write_sb(demos: Demos, path: str | os.PathLike[str]) -> None:
-    starts = np.zeros(demos.steps, bool)
-    starts[np.cumsum(demos.lengths) - demos.lengths] = True
-    arrays = {
-        "obs": demos.observations[:, None] if demos.observations.ndim == 1 else demos.observations,
-        "actions": demos.actions[:, None] if demos.actions.ndim == 1 else demos.actions,
-        "episode_starts": starts,
-        # Stable-Baselines wants the key; without rewards nobody knows the returns.
-        "episode_returns": np.full(len(demos), np.nan) if demos.returns is None else demos.returns,
-        "terminated": per_step(demos, "terminated"),
-        "truncated": per_step(demos, "truncated"),
-    }
-    if demos.rewards is not None:
-        arrays["rewards"] = demos.rewards
-    if any(trajectory.has_final for trajectory in demos):
-        finals = [t.observations[-1] if t.has_final else np.zeros_like(t.observations[0]) for t in demos]
-        arrays["final_obs"] = np.stack(finals)
-    arrays["about"] = npz.text(about_text.write(demos, endings=False))
-    npz.write(path, arrays)
-
-
 # imitation
 
 
@@ -195,28 +149,8 @@ def read_imitation(archive: npz.Archive) -> Demos:
     }
     if "rews" in archive:
         pieces["rewards"] = split(f"{name}: rews", archive.read("rews"), lengths)
-    about = _optional_about(archive, len(lengths))
-    episodes = (
-        {**{key: piece[i] for key, piece in pieces.items()}, **about.of_episode(i)} for i in range(len(lengths))
-    )
-    known = about.endings_known and about.terminated is not None
-    return build(name, episodes, **about.of_demos(), endings_known=known)
-
-
-def write_imitation(demos: Demos, path: str | os.PathLike[str]) -> None:
-    need_finals(demos, str(path))
-    arrays = {
-        "obs": np.concatenate([trajectory.observations for trajectory in demos]),
-        "acts": demos.actions,
-        # imitation wants the key; a vector of nothing per step stands for its pickled dictionaries.
-        "infos": np.zeros((demos.steps, 0), np.uint8),
-        "terminal": np.array([trajectory.terminated or trajectory.truncated for trajectory in demos]),
-        "indices": np.cumsum(demos.lengths)[:-1],
-    }
-    if demos.rewards is not None:
-        arrays["rews"] = demos.rewards
-    arrays["about"] = npz.text(about_text.write(demos, endings=True))
-    npz.write(path, arrays)
+    about = about_text.read_optional(archive)
+    return build(name, by_episode(pieces), about, endings_known="terminated" in about.columns)
 
 
 # Which format
@@ -226,15 +160,6 @@ _NPZ: dict[str, tuple[Callable[[npz.Archive], Demos], set[str]]] = {
     "imitation": (read_imitation, {"obs", "acts", "indices", "terminal"}),
     "sb": (read_sb, {"obs", "actions", "episode_starts"}),
 }
-_WRITERS: dict[str, Callable[[Demos, str | os.PathLike[str]], None]] = {
-    "oal": write_oal,
-    "sb": write_sb,
-    "imitation": write_imitation,
-    "hdf5": hdf5.write_d4rl,
-    "hf": arrow.write_folder,
-    "minari": lambda demos, target: hdf5.write_minari(demos, os.fspath(target).removeprefix(MINARI)),
-}
-FORMATS = tuple(_WRITERS)
 
 
 def npz_format(archive: npz.Archive) -> str:
@@ -288,20 +213,6 @@ def detect(path: str | os.PathLike[str]) -> str:
     raise InputError(f"{name}: is {looks if start else 'empty'}")
 
 
-def shipped() -> list[str]:
-    """Return the names of the demonstrations that come with oal."""
-    folder = _shipped_folder()
-    if not folder.is_dir():
-        return []
-    return sorted(entry.name.removesuffix(".npz") for entry in folder.iterdir() if entry.name.endswith(".npz"))
-
-
-def _shipped_folder() -> Any:
-    from importlib.resources import files
-
-    return files("oal") / "data" / "demos"
-
-
 def load(
     source: str | os.PathLike[str],
     *,
@@ -335,26 +246,6 @@ def _read(name: str, format_name: str, budget: Budget) -> Demos:
         return arrow.read_folder(Path(name), name, budget=budget)
     if format_name == "hdf5":
         return hdf5.read_d4rl(name, name, budget=budget)
-    path = _shipped_folder() / f"{name}.npz" if name in shipped() else Path(name)
+    path = places.SHIPPED / f"{name}.npz" if name in shipped() else Path(name)
     with path.open("rb") as file:
         return read_npz(file, name, budget=budget)
-
-
-def format_of_target(target: str | os.PathLike[str]) -> str:
-    """Return the format that a target's name asks for."""
-    name = os.fspath(target)
-    suffixes = {".npz": "oal", ".hdf5": "hdf5", ".h5": "hdf5", "": "hf"}
-    if name.startswith(MINARI):
-        return "minari"
-    if Path(name).suffix not in suffixes:
-        raise InputError(f"{name}: its ending says no format: use .npz, .hdf5, a folder, minari:ID, or name the format")
-    return suffixes[Path(name).suffix]
-
-
-def save(demos: Demos, target: str | os.PathLike[str], *, format: str | None = None) -> None:
-    """Write demonstrations; the format is `format`, or what the target's name asks for (.npz is oal's own)."""
-    format_name = format_of_target(target) if format is None else choice("format", format, FORMATS)
-    is_minari = os.fspath(target).startswith(MINARI)
-    if is_minari != (format_name == "minari"):
-        raise InputError(f"{target}: Minari datasets are named minari:ID, and only they; the format is {format_name}")
-    _WRITERS[format_name](demos, target)
