@@ -20,7 +20,7 @@ from gymnasium.vector import VectorEnv
 
 from oal.base import checkpoint, console, seeding
 from oal.deep import bc
-from oal.deep.certificate import RegretMeter
+from oal.deep.al_regret import RegretMeter
 from oal.deep.costs import CostPlayer, FeatureFunction, LinearConfig, Pairs
 from oal.deep.nets import MLP, HostActor
 from oal.deep.offpolicy import OffPolicy, Shapes, recorded_cost
