@@ -8,6 +8,7 @@ from typing import Any
 
 from oal import demos, report
 from oal.base import files
+from oal.base.provenance import provenance
 from oal.base.stats import difference_interval
 from oal.errors import InputError, choice
 from oal.lab.claims import Claim, Statement
@@ -70,6 +71,9 @@ def draw(
     report.write([sweep.out], out / "report.html", title=sweep.name, csv=True, png=True, latex_table=True)
     decided = decide(sweep.name, [*report.read([sweep.out]).runs, *others])
     files.write_csv(out / "claims.csv", [claim.row for claim in decided])
+    files.write_json(
+        out / "config.json", {"figure": sweep.name, "runs": [run.name for run in sweep.runs()], **provenance()}
+    )
     return outcome, decided
 
 

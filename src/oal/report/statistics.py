@@ -176,7 +176,10 @@ def area(steps: Array, values: Array) -> float:
 
 
 def final(steps: Array, values: Array, *, share: float = 0.1) -> float:
-    """Return the mean of the values in the last tenth of the steps, or the last value if none lies there."""
+    """Return the mean of the values in the last tenth of the steps, or the last value if none lies there.
+
+    A record tells of the steps since the one before it, so the record at nine tenths of the way is not of the last one.
+    """
     has = np.isfinite(values)
     if not has.any():
         return float("nan")
