@@ -22,7 +22,7 @@ from typing import Any
 from oal import envs
 from oal.base import config as configs
 from oal.base import console
-from oal.base.folder import RunFolder, plain
+from oal.base.folder import RunFolder, flattened, plain
 from oal.deep.presets import preset
 from oal.errors import InputError, choice, shortened
 from oal.lab import run as training
@@ -98,13 +98,14 @@ class Sweep:
         with _naming(source):
             for table in tables:
                 choice("table", table, ("sweep", "grid", "runs"))
-            shared = _flat(_table(tables, "sweep"))
+            # so that  policy.kl_weight  may be written with quotes or without
+            shared = flattened(_table(tables, "sweep"))
             name, folder = str(shared.pop("name", name)), shared.pop("out", None)
             if not isinstance(folder, str | None):
                 raise InputError(f"[sweep]: out is {folder!r}: give the path of a folder")
             out = Path(out if out is not None else folder if folder is not None else Path("runs") / name)
             grid = _grid(tables)
-            variants = [_flat(variant) for variant in _variants(tables)]
+            variants = [flattened(variant) for variant in _variants(tables)]
             if not grid and variants == [{}]:
                 raise InputError("there is nothing to run: add a [grid] with lists, as in  seed = [0, 1, 2]")
             for where, names in (("[sweep]", shared), ("[grid]", grid), *(("[[runs]]", each) for each in variants)):
@@ -174,7 +175,7 @@ def _variants(tables: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def _grid(tables: Mapping[str, Any]) -> dict[str, list[Any]]:
-    grid = _flat(_table(tables, "grid"))
+    grid = flattened(_table(tables, "grid"))
     if "grid" in tables and not grid:
         raise InputError("[grid] is empty: add lists, as in  seed = [0, 1, 2], or take it out")
     for name, values in grid.items():
@@ -187,14 +188,6 @@ def _grid(tables: Mapping[str, Any]) -> dict[str, list[Any]]:
         if twice is not None:
             raise InputError(f"[grid]: {name} lists {twice} twice: take one out")
     return grid
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Give nested tables dotted names, so that  policy.kl_weight  may be written with quotes or without."""
-    flat: dict[str, Any] = {}
-    for name, value in table.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return flat
 
 
 def _check_names(where: str, names: Mapping[str, Any]) -> None:
