@@ -452,7 +452,7 @@ def test_pictures_have_the_page_s_colours(written):
     folder, _ = written
     drawn = (folder / "study-behaviour.svg").read_text().lower()
     assert all(plots.COLOURS[place].lower() in drawn for place in range(3))
-    assert pictures._style([str(i) for i in range(9)], "8")["ls"] == "--"
+    assert pictures._style(8)["ls"] == "--"
 
 
 def test_the_same_runs_make_the_same_page(tmp_path):

@@ -265,7 +265,7 @@ def main_kind(group: Group) -> Kind:
 def _latex_interval(found: Interval | None) -> str:
     if found is None:
         return "--"
-    if np.isnan(found.low):
+    if not found.known:
         return f"${found.value:z.2f}$"
     return rf"${found.value:z.2f}$ $[{found.low:z.2f}, {found.high:z.2f}]$"
 
