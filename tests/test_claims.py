@@ -37,6 +37,8 @@ def test_an_estimate_beyond_the_margin_does_not_decide_where_its_interval_reache
 def test_seeds_that_one_side_lacks_are_left_out_of_the_pairs():
     d = claims.saved([1.0, 2.0], [2.0, 4.0, 100.0])
     assert (d.mean, d.n) == (1.5, 2)
+    apart = claims.saved([1.0, 2.0], [2.0, 4.0, 6.0], paired=False)
+    assert (apart.mean, apart.n) == (2.5, 5)
 
 
 def test_mean_interval_covers_at_its_level():

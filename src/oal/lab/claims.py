@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from oal.base.stats import Mean, mean_interval
+from oal.base.stats import Mean, difference_interval, mean_interval
 
 
 def ahead(d: Mean) -> str:
@@ -38,9 +38,11 @@ def unlike(d: Mean, margin: float) -> str:
     return "fails" if alike(d, margin) == "holds" else "undecided"
 
 
-def saved(first: ArrayLike, second: ArrayLike) -> Mean:
-    """Return how much less regret the first has than the second, in pairs over the seeds that both have."""
+def saved(first: ArrayLike, second: ArrayLike, *, paired: bool = True) -> Mean:
+    """Return how much less regret the first has than the second: in pairs over the seeds that both have, or apart."""
     first, second = np.asarray(first), np.asarray(second)
+    if not paired:
+        return difference_interval([second], [first])
     shared = min(first.size, second.size)
     return mean_interval(second[:shared] - first[:shared])
 
@@ -81,6 +83,8 @@ class Statement:
     rule: Callable[[Mean], str] = ahead
     at: tuple[Any, ...] | None = None
     """The values of the held axis that it speaks of; None: all."""
+    paired: bool = True
+    """Compare seed by seed; otherwise as independent samples, with all the seeds that only one side has."""
 
     def decided(self, where: str, difference: Mean) -> Claim:
         return Claim(self.text, where, difference, self.rule(difference))

@@ -85,13 +85,18 @@ def _exploration(s: Settings) -> dict[str, Grid]:
 
 def _exploration_says(s: Settings, mean: Means) -> list[Statement]:
     ns = s["demonstrations"]
-    floor = partial(alike, margin=0.05 * abs(mean(ns[0], "bonus") - mean(ns[-1], "bonus")))
-    last = "(3) ... to a floor: the last step changes less than 5 % of the whole fall"
     falls = tuple((many, few) for few, many in itertools.pairwise(ns))
+    floor = Statement(
+        "(3) ... to a floor: the last step changes less than 5 % of the whole fall",
+        *("N", falls[-1:] if len(ns) > 2 else (), "variant"),
+        rule=partial(alike, margin=0.05 * abs(mean(ns[0], "bonus") - mean(ns[-1], "bonus"))),
+        at=("bonus",),
+        paired=False,
+    )
     return [
         Statement("(1) bonus below no bonus", "variant", BONUS, held="N"),
         Statement("(3) regret falls with N", "N", falls, held="variant", at=("bonus",)),
-        Statement(last, "N", falls[-1:] if len(ns) > 2 else (), held="variant", at=("bonus",), rule=floor),
+        floor,
         Statement("(1) bonus below no bonus, by scale", "scale", tuple((x, 0.0) for x in s["scales"]), held="variant"),
     ]
 
@@ -124,7 +129,7 @@ def _bc_says(s: Settings, mean: Means) -> list[Statement]:
     close = "(4) ... and equal (within 2 % of BC's worst) when they are many"
     return [
         Statement("(4) OAL from BC below BC, few demonstrations", "variant", pairs, held="N", at=few),
-        Statement(close, "variant", pairs, held="N", at=many, rule=equal),
+        Statement(close, "variant", pairs, held="N", at=many, rule=equal, paired=False),
     ]
 
 

@@ -157,7 +157,7 @@ class Table:
         return found
 
     def decide(self, statement: Statement) -> Iterator[Claim]:
-        """Decide a statement by pairs of seeds, if it speaks of this grid's axis."""
+        """Decide a statement, if it speaks of this grid's axis."""
         symbol = self.grid.symbol
         if symbol not in (statement.axis, statement.held):
             return
@@ -166,9 +166,8 @@ class Table:
             for pair in statement.pairs:
                 keys = [(held, side) if statement.held == symbol else (side, held) for side in pair]
                 named = " against ".join(self._named(statement.axis, side) for side in pair)
-                yield statement.decided(
-                    f"{self._named(statement.held, held)}: {named}", saved(*(self.values(key) for key in keys))
-                )
+                difference = saved(*(self.values(key) for key in keys), paired=statement.paired)
+                yield statement.decided(f"{self._named(statement.held, held)}: {named}", difference)
 
     def _named(self, axis: str, value: Any) -> str:
         return value if isinstance(value, str) else f"{axis}={value:g}"
