@@ -193,7 +193,7 @@ def test_without_locks_the_run_goes_on(folder: RunFolder, monkeypatch: pytest.Mo
 WRITER = """
 import os, signal, sys
 from pathlib import Path
-from oal.runs import RunFolder
+from oal.base.folder import RunFolder
 folder = RunFolder.create(sys.argv[1], {"seed": 1}, {})
 for step in range(10**6):
     folder.log({"step": step, "loss": [step / 7] * 50})

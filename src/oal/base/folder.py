@@ -85,7 +85,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, kind: str | None = None) -> "RunFolder":
-        """Open a run that was begun before; with `kind`, only one of that kind. Locking it is the caller's choice."""
+        """Open an existing run; with `kind`, only one of that kind. Locking it is the caller's choice."""
         folder = cls(path)
         found, _ = folder._read_config()
         if kind is not None and found != kind:

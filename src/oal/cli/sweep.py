@@ -23,11 +23,11 @@ def sweep(
     storage: str | None = typer.Option(
         None, help="With --ray, where nodes share no disk: an fsspec address, as in s3://bucket/runs."
     ),
-    retry: bool = typer.Option(False, "--retry", help="Take up failed runs again."),
+    retry: bool = typer.Option(False, "--retry", help="Restart failed runs."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Only say what would be run."),
     quiet: bool = typer.Option(False, "--quiet", help="No table of progress."),
 ) -> None:
-    """Carry out the runs of a sweep that are not finished yet. Stop it and start it again at will."""
+    """Run what is not finished yet of a sweep, which can be stopped and started again at any time."""
     from oal.base import console, runtime
     from oal.errors import InputError
 
@@ -53,7 +53,7 @@ def sweep(
     typer.echo(f"{plan.out}: {summary}")
     if not summary.complete:
         if summary.of("failed"):
-            typer.echo("Failed runs are taken up again with --retry.", err=True)
+            typer.echo("Failed runs are restarted with --retry.", err=True)
         raise typer.Exit(1)
 
 

@@ -454,7 +454,7 @@ def _drawn(sets: _Sets, points: int, rng: np.random.Generator) -> tuple[Array, A
 def _gram(sets: _Sets, rng: np.random.Generator) -> Array:
     """Return the inner products [N, N] of the episodes' mean embeddings in the Gaussian kernel's space.
 
-    The bandwidth is the median distance of the expert's steps. The absorbing state is a point of its own, at distance
+    The bandwidth is the median distance of the expert's steps. The absorbing state is a separate point, at distance
     infinity. An episode's product with itself leaves out pairs of one step with itself, as if all steps were known.
     """
     count = len(sets.episodes)
@@ -527,7 +527,7 @@ class _Scoring:
         weight = weights.ravel() / weights.sum()
         x -= weight @ x
         x /= np.sqrt(np.maximum(weight @ x**2, 1e-12))
-        # the absorbing state is one more step, told by a coordinate of its own
+        # the absorbing state is one more step, told by its own coordinate
         rows = np.zeros((count, points + 1, x.shape[1] + 1))
         rows[:, :-1, :-1] = x.reshape(count, points, -1)
         rows[:, -1, -1] = 1.0

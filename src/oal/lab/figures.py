@@ -1,6 +1,6 @@
 """The paper's figures as records: what each runs and what it is said to show.
 
-`oal.lab.tabular_figures` and `oal.lab.deep_figures` carry them out; nothing here computes anything.
+`oal.lab.tabular_figures` and `oal.lab.deep_figures` run and draw them; nothing here computes anything.
 
 Tabular. The paper leaves open alpha, delta, the list of N and the scale of the bonus. The choices made here are each
 figure's settings, which are written to `config.json` beside the data. The step sizes are the theorem's unless scaled.

@@ -1,4 +1,4 @@
-"""Charts as inline SVG. Colours and lines come from the page's style sheet; numbers for hovering ride along as JSON."""
+"""Charts as inline SVG. Colours and lines come from the page's style sheet, values under the pointer from JSON."""
 
 import json
 import math

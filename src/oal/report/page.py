@@ -23,8 +23,8 @@ from oal.report.summary import AREA, FINAL_BEHAVIOUR, FINAL_EVALUATION, Aggregat
 from oal.report.views import CURVE_TITLES
 
 MEGABYTE = 2**20
-FILM_CAP = 4 * MEGABYTE
-ALL_FILMS_CAP = 32 * MEGABYTE
+VIDEO_CAP = 4 * MEGABYTE
+ALL_VIDEOS_CAP = 32 * MEGABYTE
 FEATURES_SHOWN = 30
 # Lines stay visible on a dark ground.
 DARK_COLOURS = {"#000000": "#e6e9ec", "#0072B2": "#3d9fdc"}
@@ -57,7 +57,7 @@ def render(report: Report) -> str:
         "aggregates": ("Over all tasks", _aggregates(report)),
         "certificates": ("Imitation certificates", _certificates(report)),
         "costs": ("Learned linear costs", _costs(report)),
-        "films": ("Films", _films(report)),
+        "films": ("Videos", _videos(report)),
         "runs": ("What was run", _what_was_run(report)),
     }
     sections["failures"] = ("Failed, unfinished and left out", _failures(report))
@@ -300,7 +300,7 @@ def _aggregate_table(report: Report) -> Html:
     return table(["Measure", "Algorithm", *estimators], rows, cards=True)
 
 
-# Certificates, costs, films ------------------------------------------------------------------------------------------
+# Certificates, costs, videos -----------------------------------------------------------------------------------------
 
 CERTIFICATE_COLUMNS = ("Measure", "Seed", "Learner", "Interval", "Expert", "p", "Verdict")
 
@@ -323,7 +323,7 @@ def _certificates(report: Report) -> Html:
         return Html()
     note = (
         "How far the learner's episodes are from the expert's. Expert: what two sets of expert episodes give, for "
-        "returns and lengths the expert's mean. p: how often episodes dealt at random differ as much."
+        "returns and lengths the expert's mean. p: how often episodes split at random differ as much."
     )
     return joined([tag("p", note, class_="soft"), *parts])
 
@@ -345,7 +345,9 @@ def _costs(report: Report) -> Html:
             pictures.append(_cost_chart(report, group, features, list(costs)))
     if not pictures:
         return Html()
-    note = "Weights of the learned cost; bars are means over seeds, dots seeds. A positive weight makes a feature dear."
+    note = (
+        "Weights of the learned cost; bars are means over seeds, dots seeds. Positive weights are of costly features."
+    )
     return joined([tag("p", note, class_="soft"), _charts(pictures)])
 
 
@@ -364,8 +366,8 @@ def _cost_chart(report: Report, group: Group, features: Sequence[str], costs: Se
     return figure(title + more, Html(chart))
 
 
-def _films(report: Report) -> Html:
-    left = ALL_FILMS_CAP
+def _videos(report: Report) -> Html:
+    left = ALL_VIDEOS_CAP
     pairs = []
     for group in report.groups:
         for run in group.runs:
@@ -375,7 +377,7 @@ def _films(report: Report) -> Html:
             halves = []
             for name, path in (("learned", run.folder.video), ("expert", expert)):
                 if path.exists():
-                    content, size = _film(path, left)
+                    content, size = _video(path, left)
                     left -= size
                     halves.append(tag("div", content, tag("small", name)))
             pairs.append(
@@ -384,10 +386,10 @@ def _films(report: Report) -> Html:
     return tag("div", *pairs, class_="films") if pairs else Html()
 
 
-def _film(path: Path, left: int) -> tuple[Html, int]:
-    """Return a film as part of the page, or a line that says why not; and the bytes it took."""
+def _video(path: Path, left: int) -> tuple[Html, int]:
+    """Return a video as part of the page, or a line that says why not; and the bytes it took."""
     size = path.stat().st_size
-    if size > min(FILM_CAP, left):
+    if size > min(VIDEO_CAP, left):
         said = f"{path} has {size / MEGABYTE:.1f} MB, too much for this page: open the file itself."
         return tag("p", said, class_="soft"), 0
     data = path.read_bytes()

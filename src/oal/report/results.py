@@ -1,4 +1,4 @@
-"""What run folders hold, read with suspicion: a damaged folder becomes a line of the report, never its end."""
+"""What run folders hold; a damaged folder becomes a line of the report and never stops it."""
 
 import json
 import math
