@@ -83,7 +83,7 @@ def actor_arrays(policy: "oal.Policy") -> Trace:
 
 def policy_of(env_id: str, weights: Sequence[tuple[np.ndarray, np.ndarray]], activation: Any) -> "oal.Policy":
     """Make a policy of given weights."""
-    from oal.nets import Layer
+    from oal.deep.nets import Layer
 
     return oal.Policy(spec_of(env_id), tuple(Layer(*layer) for layer in weights), activation=activation, seed=5)
 
@@ -99,15 +99,15 @@ def spec_of(env_id: str) -> Any:
 
 def bc_config(**settings: Any) -> Any:
     """Settings of `oal.BC`."""
-    from oal.bc import BCConfig
+    from oal.deep.bc import BCConfig
 
     return BCConfig(**settings)
 
 
 def expert_arrays(env_id: str, folder: Path) -> Trace:
     """Train an expert for a moment; return what each block saw, the last evaluation and everything that was learned."""
-    from oal.expert import ExpertConfig, prepare
-    from oal.offpolicy import SACConfig
+    from oal.deep.expert import ExpertConfig, prepare
+    from oal.deep.offpolicy import SACConfig
 
     config = ExpertConfig(
         env_id,
@@ -144,7 +144,7 @@ def expert_arrays(env_id: str, folder: Path) -> Trace:
 
 def regret_meter(demos: Any, spec: Any, environments: int) -> Any:
     """Make the meter of the online regret."""
-    from oal.certificate import RegretMeter
+    from oal.deep.al_regret import RegretMeter
 
     return RegretMeter(demos, spec=spec, environments=environments)
 
@@ -156,7 +156,7 @@ def sampler(env_id: str, horizon: int) -> Any:
 
 def generator(seed: int, purpose: str, *rest: int) -> np.random.Generator:
     """The package's own stream for a purpose, which the command line's demonstrations come from."""
-    from oal import seeding
+    from oal.base import seeding
 
     return seeding.generator(seed, purpose, *rest)
 

@@ -405,7 +405,7 @@ class _Gap:
         found = self.measure()
         verdict = found.verdict
         if abs(value) > found.scale_high:
-            verdict += f", costs {'more' if value > 0 else 'less'}"
+            verdict += f", {'dearer' if value > 0 else 'cheaper'}"
         return replace(found, value=value, low=value - self.radius, high=value + self.radius, verdict=verdict)
 
     def squared_measure(self, unbiased: Callable[[NDArray[np.bool_]], Array]) -> Measure:
