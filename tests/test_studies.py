@@ -1,12 +1,15 @@
 """The paper's deep figures as sweeps: what they run, and that one goes from nothing to a report."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from made_runs import make_run
 from oal.errors import InputError
 from oal.lab import deep_figures
 from oal.lab.executors import Processes
+from oal.lab.sweep import Summary, Sweep
 
 
 def test_the_papers_scale_is_the_papers(tmp_path: Path) -> None:
@@ -56,6 +59,26 @@ def test_missing_demonstrations_and_unknown_names_are_said(tmp_path: Path) -> No
         deep_figures.plan("nothing", out=tmp_path)
     with pytest.raises(InputError, match="scale 'huge' is unknown"):
         deep_figures.plan("lipschitz", scale="huge", out=tmp_path)
+
+
+def test_a_figure_writes_a_report_its_tables_claims_and_where_they_come_from(tmp_path: Path, monkeypatch) -> None:
+    def go(sweep: Sweep, executor=None, *, show: bool = False) -> Summary:
+        for run in sweep.runs():
+            config = run.config
+            made = {"trajectories": config.trajectories, "cost": config.learner.cost, "env": config.env}
+            make_run(run.folder, seed=config.seed, cost_config={}, bc_config=None, **made)
+        return Summary(())
+
+    monkeypatch.setattr(Sweep, "go", go)
+    sweep = deep_figures.plan("trajectories", scale="smoke", out=tmp_path)
+    _, decided = deep_figures.draw(sweep, tmp_path)
+    assert {claim.claim for claim in decided} == {"the number of trajectories hardly matters"}
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written >= {"report.html", "report.csv", "report-steps.csv", "report.tex", "claims.csv", "config.json"}
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["figure"] == "trajectories"
+    assert config["runs"] == [run.name for run in sweep.runs()]
+    assert {"command", "commit", "versions"} <= set(config)
 
 
 @pytest.mark.slow
