@@ -441,9 +441,9 @@ def ends(run: experiment.PlannedRun) -> int:
 
 
 def begun(sweep: Sweep) -> int:
-    """How often a worker began a run or went on with it."""
+    """How often a worker started a run or resumed it."""
     logs = [(run.folder / LOG).read_text() for run in sweep.runs() if (run.folder / LOG).exists()]
-    return sum(log.count(": begins") + log.count(": goes on") for log in logs)
+    return sum(log.count(": starts") + log.count(": resumes") for log in logs)
 
 
 def holder(folder: Path) -> int | None:
