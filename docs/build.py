@@ -6,7 +6,7 @@ A block
     <!-- end -->
 
 is filled with a table of that CSV (rows: `where: variant=BC` keeps some); `shipped demonstrations`, `config: FILE` and
-`bench: FILE` make theirs from JSON. Everything between the two comments is written anew.
+`bench: FILE` make theirs from JSON. Everything between the two comments is replaced.
 """
 
 import csv

@@ -145,7 +145,7 @@ def expert_arrays(env_id: str, folder: Path) -> Trace:
 
 def regret_meter(demos: Any, spec: Any, environments: int) -> Any:
     """Make the meter of the online regret."""
-    from oal.deep.certificate import RegretMeter
+    from oal.deep.al_regret import RegretMeter
 
     return RegretMeter(demos, spec=spec, environments=environments)
 

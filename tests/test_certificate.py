@@ -12,8 +12,10 @@ from scipy import stats
 from oal import envs, equations
 from oal.base import seeding
 from oal.base.files import write_json
+from oal.base.stats import permutation_p_value
 from oal.deep import certificate
-from oal.deep.certificate import Features, RegretMeter, certify, episode_masses
+from oal.deep.al_regret import Features, RegretMeter, episode_masses
+from oal.deep.certificate import certify
 from oal.demos import Trajectory
 from oal.demos.pairs import encoded_pairs
 from oal.demos.record import record_demos
@@ -359,6 +361,15 @@ def test_a_thousand_steps_of_a_cheetah_take_seconds(rng) -> None:
     start = time.process_time()
     certify(made[:10], made[10:], spec=spec)
     assert time.process_time() - start < 15.0
+
+
+def test_the_actual_split_counts_among_the_permuted_ones(rng) -> None:
+    """Where no random split differs as much as the actual one, p is 1 / (permutations + 1), and never 0."""
+    found = certify(episodes(rng, 10, shift=9.0), episodes(rng, 10), spec=SPEC, resamples=300)
+    assert [measure.p_value for measure in (found.linear_l2, found.linear_simplex, found.kernel)] == [1 / 301] * 3
+    assert found.classifier.p_value == 1 / (certificate.CLASSIFIER_PERMUTATIONS + 1)
+    assert permutation_p_value(1.0, np.array([0.0, 1.0, 2.0])) == 3 / 4, "equal counts as at least as large"
+    assert permutation_p_value(3.0, np.zeros(9)) == 1 / 10
 
 
 # The true return, and what is written --------------------------------------------------------------------------------

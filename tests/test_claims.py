@@ -10,18 +10,35 @@ from made_runs import make_run
 from oal import report
 from oal.base.stats import Mean, difference_interval, mean_interval
 from oal.errors import InputError
-from oal.lab import claims, studies
+from oal.lab import claims, deep_figures
+from oal.lab.claims import Statement
+from oal.lab.figures import DEEP
 
 
 def test_claims_are_decided_by_the_interval_of_paired_differences():
     rng = np.random.default_rng(0)
     common = rng.normal(size=50) * 10
     lower, higher = common - 0.5 + 0.1 * rng.normal(size=50), common
-    assert claims.decide("", "", lower, higher).verdict == "holds"
-    assert claims.decide("", "", higher, lower).verdict == "fails"
-    assert claims.decide("", "", rng.normal(size=50), rng.normal(size=50)).verdict == "undecided"
-    assert claims.decide_equal("", "", common, common + 1e-6, margin=8.0).verdict == "holds"
-    assert claims.decide_equal("", "", common, common + 100, margin=8.0).verdict == "fails"
+    assert claims.ahead(claims.saved(lower, higher)) == "holds"
+    assert claims.ahead(claims.saved(higher, lower)) == "fails"
+    assert claims.ahead(claims.saved(rng.normal(size=50), rng.normal(size=50))) == "undecided"
+    assert claims.alike(claims.saved(common, common + 1e-6), margin=8.0) == "holds"
+    assert claims.alike(claims.saved(common, common + 100), margin=8.0) == "fails"
+
+
+def test_an_estimate_beyond_the_margin_does_not_decide_where_its_interval_reaches_within():
+    one = np.array([0.0, 1.0, 2.0, 3.0])
+    other = one + np.array([0.2, 1.0, 2.0, 2.8])
+    d = claims.saved(one, other)
+    assert (d.mean, d.low < 1.0 < d.high) == (pytest.approx(1.5), True)
+    assert Statement("alike", "", (), "", lambda d: claims.alike(d, 1.0)).decided("", d).verdict == "undecided"
+
+
+def test_seeds_that_one_side_lacks_are_left_out_of_the_pairs():
+    d = claims.saved([1.0, 2.0], [2.0, 4.0, 100.0])
+    assert (d.mean, d.n) == (1.5, 2)
+    apart = claims.saved([1.0, 2.0], [2.0, 4.0, 6.0], paired=False)
+    assert (apart.mean, apart.n) == (2.5, 5)
 
 
 def test_mean_interval_covers_at_its_level():
@@ -82,6 +99,22 @@ def test_verdicts(low, high, ahead, at_least, alike, unlike):
     assert [rule(d, 0.05) for rule in (claims.at_least, claims.alike, claims.unlike)] == [at_least, alike, unlike]
 
 
+def test_nearly_and_hardly_leave_a_twentieth_of_the_way_to_the_expert_open():
+    def verdicts(text: str, *differences: float, width: float = 0.001) -> list[str]:
+        rule = next(each.rule for figure in DEEP.values() for each in figure.statements if each.text == text)
+        return [rule(Mean(difference, width, 6)) for difference in differences]
+
+    for text in ("OAL is at least as good as GAIL", "linear costs are nearly as good as neural ones"):
+        assert verdicts(text, -0.048, -0.052, 0.3) == ["holds", "fails", "holds"]
+    assert verdicts("the number of trajectories hardly matters", 0.048, -0.048, 0.052, -0.052) == [
+        *("holds", "holds", "fails", "fails"),
+    ]
+    assert verdicts("the Lipschitz penalty matters", 0.0, width=0.049) == ["fails"]
+    assert verdicts("the Lipschitz penalty matters", 0.0, width=0.051) == ["undecided"]
+    for text in ("MDPO is ahead of TRPO", "cloning first helps"):
+        assert verdicts(text, 0.002, -0.002) == ["holds", "fails"]
+
+
 def figure_runs(folder: Path, **levels: float) -> list[report.Run]:
     """Make three seeds of each cost on two tasks, with the given levels."""
     for name, top in levels.items():
@@ -116,14 +149,14 @@ def test_a_task_that_one_side_lacks_does_not_cut_the_others_short(tmp_path: Path
         bc_config=None,
         cost_config={},
     )
-    decided = studies.decide("gail-vs-oal", report.read([tmp_path]).runs)
+    decided = deep_figures.decide("gail-vs-oal", report.read([tmp_path]).runs)
     assert decided
     assert all("20,000 steps" in claim.where for claim in decided)
 
 
 def test_a_figures_claims_compare_what_they_say(tmp_path: Path):
     runs = figure_runs(tmp_path, mdpo_neural=1.0, mdpo_linear=1.01, mdpo_gail=0.5, trpo_neural=0.4, trpo_gail=0.9)
-    decided = {(c.claim, c.where): c for c in studies.decide("gail-vs-oal", runs)}
+    decided = {(c.claim, c.where): c for c in deep_figures.decide("gail-vs-oal", runs)}
 
     def verdict(claim: str, where: str) -> str:
         return decided[claim, where].verdict
@@ -178,7 +211,7 @@ def test_other_figures_claims(tmp_path: Path):
             )
 
     def verdicts(name: str) -> list[str]:
-        decided = studies.decide(name, report.read([tmp_path / name]).runs)
+        decided = deep_figures.decide(name, report.read([tmp_path / name]).runs)
         return [claim.verdict for claim in decided if "final evaluation" in claim.where]
 
     assert verdicts("lipschitz") == ["holds", "holds", "fails"]

@@ -380,7 +380,7 @@ def job_of(run: experiment.PlannedRun) -> Job:
 
 def test_why_a_run_could_not_begin_is_in_its_folder(tmp_path):
     run = Sweep.parse({"sweep": TINY | {"demos": "nowhere.npz"}, "grid": GRID}, name="x", out=tmp_path).runs()[0]
-    assert worker.carry_out(job_of(run)) == worker.FAILED
+    assert worker.execute(job_of(run)) == worker.FAILED
     status = RunFolder.open(run.folder).status
     assert status["status"] == "failed"
     assert "nowhere.npz" in status["error"]
@@ -392,7 +392,7 @@ def test_a_run_that_another_process_holds_is_not_touched(tmp_path, monkeypatch):
     run = tiny(tmp_path, seed=[0]).runs()[0]
     holder = RunFolder.create(run.folder, run.config.to_json(), {})
     assert holder.busy
-    assert worker.carry_out(job_of(run)) == worker.BUSY
+    assert worker.execute(job_of(run)) == worker.BUSY
     assert holder.status == {"status": "running", "step": 0}
     holder.release()
     assert not holder.busy
@@ -401,13 +401,13 @@ def test_a_run_that_another_process_holds_is_not_touched(tmp_path, monkeypatch):
 def test_a_run_that_was_killed_after_its_early_stop_learns_no_further(tmp_path):
     table = {"sweep": TINY | {"cost": "linear", "stop_at_return": -1.0}, "grid": GRID}
     run = Sweep.parse(table, name="x", out=tmp_path).runs()[0]
-    assert worker.carry_out(job_of(run)) == worker.FINISHED
+    assert worker.execute(job_of(run)) == worker.FINISHED
     folder = RunFolder(run.folder)
     assert folder.status["step"] == 200
     records, policy = folder.records(), folder.policy.read_bytes()
     folder.set_status("running", step=150)
     folder.policy.unlink()
-    assert worker.carry_out(job_of(run)) == worker.FINISHED
+    assert worker.execute(job_of(run)) == worker.FINISHED
     assert folder.status == {"status": "finished", "step": 200}
     assert folder.records() == records
     assert folder.policy.read_bytes() == policy
@@ -441,9 +441,9 @@ def ends(run: experiment.PlannedRun) -> int:
 
 
 def begun(sweep: Sweep) -> int:
-    """How often a worker began a run or went on with it."""
+    """How often a worker started a run or resumed it."""
     logs = [(run.folder / LOG).read_text() for run in sweep.runs() if (run.folder / LOG).exists()]
-    return sum(log.count(": begins") + log.count(": goes on") for log in logs)
+    return sum(log.count(": starts") + log.count(": resumes") for log in logs)
 
 
 def holder(folder: Path) -> int | None:
@@ -503,9 +503,9 @@ def test_killed_workers_and_a_killed_sweep_change_nothing(tmp_path, started):
     options = ("--out", str(tmp_path / "disturbed"), "--processes", "1")
     started.append(command(path, *options))
     killed = until(lambda: kill_one(folders))  # a worker, once it has something to lose
-    until(lambda: begun(disturbed) == 2 and "goes on from step" in (killed / LOG).read_text())
+    until(lambda: begun(disturbed) == 2 and "resumes at step" in (killed / LOG).read_text())
     started[0].kill()  # the sweep itself: its workers end with it
-    assert "was killed by SIGKILL; it is taken up again" in started[0].communicate()[0]
+    assert "was killed by SIGKILL; it is restarted" in started[0].communicate()[0]
     until(lambda: not any(RunFolder(folder).busy for folder in folders), 20)
     assert not all(RunFolder(folder).policy.exists() for folder in folders)
     assert begun(disturbed) == 2
@@ -611,7 +611,7 @@ def test_twelve_runs_on_two_ray_nodes_one_of_which_dies(tmp_path, twelve_undistu
         cluster.shutdown()
     assert summary.complete, summary
     logs = "".join((folder / LOG).read_text() for folder in folders)
-    assert "goes on from step" in logs
+    assert "resumes at step" in logs
     assert results(sweep) == twelve_undisturbed
     assert [ends(run) for run in sweep.runs()] == [1] * 12
 

@@ -13,7 +13,10 @@ from made_runs import EXPERT, GIF, RANDOM, make_run, make_study, write
 from oal import report
 from oal.base import plots
 from oal.cli import app
+from oal.deep.bc import BCConfig
+from oal.demos import Demos, Trajectory
 from oal.errors import InputError
+from oal.lab import run as lab_run
 from oal.report import charts, curves, groups, pictures, results, summary
 from oal.report.statistics import Interval
 
@@ -305,6 +308,49 @@ def test_the_summary_is_that_of_the_runs(tmp_path):
     assert (never.first, never.first_seeds) == (np.inf, 0)
 
 
+def test_the_table_of_milestones_has_the_same_last_tenth_as_everything_else(tmp_path):
+    """Evaluations at 45,000 steps are not of the last tenth of 50,000."""
+    for seed in range(2):
+        folder = make_run(tmp_path / str(seed), env="Other-v0", seed=seed, steps=50_000)
+        levels = {25_000: 40.0, 45_000: 10.0, 46_000: 50.0 + seed, 50_000: 95.0}
+        records = [{"step": step, "return": 2.0, "evaluation_return": value} for step, value in levels.items()]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    groups = read_groups(tmp_path)
+    early, late = summary.at_milestones(groups)
+    assert (early["task"], early["steps"], early["seeds"]) == ("Other-v0", 25_000, 2)
+    assert (early["evaluation"], early["kept"]) == (pytest.approx(0.4), pytest.approx(0.25))
+    assert late["steps"] == 50_000
+    assert late["evaluation"] == pytest.approx(np.mean([0.725, 0.73]))
+    assert late["evaluation_least"] == pytest.approx(0.725)
+    assert late["evaluation_low"] <= late["evaluation"] <= late["evaluation_high"]
+    assert (late["behaviour"], late["kept"]) == (pytest.approx(0.02), 1.0)
+    final = summary.estimate(groups[0], summary.FINAL_EVALUATION)
+    assert final is not None
+    assert late["evaluation"] == final.value, "the report's final value, and the one that claims are decided by"
+
+
+def test_returns_are_normalised_by_the_demonstrations_that_were_learned_from(tmp_path):
+    """Not by the held-out ones, whose returns are another number."""
+    lab_run.clone(
+        "CartPole-v1", tmp_path / "run", source=str(_cart_poles(tmp_path)), trajectories=2, config=BCConfig(epochs=1)
+    )
+    run = report.read([tmp_path / "run"]).runs[0]
+    assert run.metadata["held_out_return"] == pytest.approx(12.0)
+    assert run.expert_return == pytest.approx(30.0)
+    raw, normalised = (run.values("evaluation", normalised=flag)[0] for flag in (False, True))
+    assert normalised == pytest.approx((raw - run.random_return) / (30.0 - run.random_return))
+
+
+def _cart_poles(folder: Path) -> Path:
+    """Save demonstrations of 20, 40 and 12 steps; a step earns 1."""
+    made = [
+        Trajectory(np.zeros((n + 1, 4), np.float32), np.arange(n) % 2, np.ones(n, np.float32), terminated=True)
+        for n in (20, 40, 12)
+    ]
+    Demos(made, env_id="CartPole-v1").save(folder / "demos.npz")
+    return folder / "demos.npz"
+
+
 def test_aggregates_use_the_tasks_that_all_share(tmp_path):
     for env in EXPERT:
         make_run(tmp_path / f"{env}", env=env, cost="linear")
@@ -343,7 +389,14 @@ def written(tmp_path_factory):
 def test_the_command_writes_what_it_says(written):
     folder, output = written
     names = {Path(line).name for line in output.split()}
-    assert {"study.html", "study.csv", "study.tex", "study-behaviour.png", "study-evaluation.png"} <= names
+    assert {
+        "study.html",
+        "study.csv",
+        "study-steps.csv",
+        "study.tex",
+        "study-behaviour.png",
+        "study-evaluation.png",
+    } <= names
     assert all((folder / name).stat().st_size > 500 for name in names)
     assert not list(folder.glob("*.part*"))
 
@@ -399,7 +452,7 @@ def test_pictures_have_the_page_s_colours(written):
     folder, _ = written
     drawn = (folder / "study-behaviour.svg").read_text().lower()
     assert all(plots.COLOURS[place].lower() in drawn for place in range(3))
-    assert pictures._style([str(i) for i in range(9)], "8")["ls"] == "--"
+    assert pictures._style(8)["ls"] == "--"
 
 
 def test_the_same_runs_make_the_same_page(tmp_path):

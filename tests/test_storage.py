@@ -119,11 +119,11 @@ def test_an_attempt_goes_on_from_the_storage_and_leaves_everything_there(tmp_pat
     store.push(first, half.name)
     shutil.rmtree(first)
 
-    monkeypatch.setattr(executors, "CARRY_SECONDS", 0.5)
+    monkeypatch.setattr(executors, "SYNC_SECONDS", 0.5)
     assert executors.attempt(job.to_json(), url) == (worker.FINISHED, "")
     assert not half.folder.exists()
     Storage(url).pull(half.name, half.folder)
-    assert "goes on from step 400" in (half.folder / executors.LOG).read_text()
+    assert "resumes at step 400" in (half.folder / executors.LOG).read_text()
     assert results(again) == results(tiny(tmp_path / "whole", seed=[0]))
     assert run.name == half.name
 
@@ -136,7 +136,7 @@ def test_a_cluster_brings_results_through_a_storage(tmp_path, monkeypatch):
 
     undisturbed = tiny(tmp_path / "inline", seed=[0, 1])
     undisturbed.go(Processes(2))
-    monkeypatch.setattr(executors, "CARRY_SECONDS", 1.0)
+    monkeypatch.setattr(executors, "SYNC_SECONDS", 1.0)
     sweep = tiny(tmp_path / "cluster", seed=[0, 1])
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
     try:

@@ -1,12 +1,15 @@
 """The paper's deep figures as sweeps: what they run, and that one goes from nothing to a report."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from made_runs import make_run
 from oal.errors import InputError
-from oal.lab import studies
+from oal.lab import deep_figures
 from oal.lab.executors import Processes
+from oal.lab.sweep import Summary, Sweep
 
 
 def test_the_papers_scale_is_the_papers(tmp_path: Path) -> None:
@@ -14,7 +17,7 @@ def test_the_papers_scale_is_the_papers(tmp_path: Path) -> None:
     shown.mkdir()
     for env in ("Ant-v5", "Humanoid-v5"):
         (shown / f"{env}.npz").touch()
-    sweep = studies.plan("gail-vs-oal", scale="paper", out=tmp_path, demonstrations=shown)
+    sweep = deep_figures.plan("gail-vs-oal", scale="paper", out=tmp_path, demonstrations=shown)
     configs = [run.config for run in sweep.runs()]
     assert len(configs) == 5 * 5 * 3
     assert {config.env for config in configs} == {
@@ -30,38 +33,58 @@ def test_the_papers_scale_is_the_papers(tmp_path: Path) -> None:
 
 def test_on_policy_figures_use_vector_environments(tmp_path: Path) -> None:
     for sweep in (
-        studies.plan("gail-vs-oal", scale="small", policy="trpo", out=tmp_path),
-        studies.plan("pretraining", scale="small", out=tmp_path),
+        deep_figures.plan("gail-vs-oal", scale="small", policy="trpo", out=tmp_path),
+        deep_figures.plan("pretraining", scale="small", out=tmp_path),
     ):
         assert {(r.config.learner.policy, r.config.learner.environments) for r in sweep.runs()} == {("trpo", 8)}
         assert {run.config.total_steps for run in sweep.runs()} == {1_000_000}
 
 
 def test_what_each_figure_varies(tmp_path: Path) -> None:
-    lipschitz = [run.config for run in studies.plan("lipschitz", out=tmp_path).runs()]
+    lipschitz = [run.config for run in deep_figures.plan("lipschitz", out=tmp_path).runs()]
     assert {(c.learner.cost, c.learner.cost_config.lipschitz) for c in lipschitz} == {  # pyright: ignore
         (cost, weight) for cost in ("neural", "gail") for weight in (0.0, 1.0, 10.0)
     }
-    numbers = [run.config for run in studies.plan("trajectories", out=tmp_path).runs()]
+    numbers = [run.config for run in deep_figures.plan("trajectories", out=tmp_path).runs()]
     assert {(config.env, config.trajectories) for config in numbers} == {("Walker2d-v5", 1), ("Walker2d-v5", 10)}
-    cloned = [run.config for run in studies.plan("pretraining", out=tmp_path).runs()]
+    cloned = [run.config for run in deep_figures.plan("pretraining", out=tmp_path).runs()]
     epochs = {None if c.learner.bc_config is None else c.learner.bc_config.epochs for c in cloned}
     assert epochs == {None, 1_000}
 
 
 def test_missing_demonstrations_and_unknown_names_are_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="oal expert Ant-v5"):
-        studies.plan("gail-vs-oal", scale="paper", out=tmp_path)
+        deep_figures.plan("gail-vs-oal", scale="paper", out=tmp_path)
     with pytest.raises(InputError, match="figure 'nothing' is unknown"):
-        studies.plan("nothing", out=tmp_path)
+        deep_figures.plan("nothing", out=tmp_path)
     with pytest.raises(InputError, match="scale 'huge' is unknown"):
-        studies.plan("lipschitz", scale="huge", out=tmp_path)
+        deep_figures.plan("lipschitz", scale="huge", out=tmp_path)
+
+
+def test_a_figure_writes_a_report_its_tables_claims_and_where_they_come_from(tmp_path: Path, monkeypatch) -> None:
+    def go(sweep: Sweep, executor=None, *, show: bool = False) -> Summary:
+        for run in sweep.runs():
+            config = run.config
+            made = {"trajectories": config.trajectories, "cost": config.learner.cost, "env": config.env}
+            make_run(run.folder, seed=config.seed, cost_config={}, bc_config=None, **made)
+        return Summary(())
+
+    monkeypatch.setattr(Sweep, "go", go)
+    sweep = deep_figures.plan("trajectories", scale="smoke", out=tmp_path)
+    _, decided = deep_figures.draw(sweep, tmp_path)
+    assert {claim.claim for claim in decided} == {"the number of trajectories hardly matters"}
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written >= {"report.html", "report.csv", "report-steps.csv", "report.tex", "claims.csv", "config.json"}
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["figure"] == "trajectories"
+    assert config["runs"] == [run.name for run in sweep.runs()]
+    assert {"command", "commit", "versions"} <= set(config)
 
 
 @pytest.mark.slow
 def test_from_nothing_to_a_report(tmp_path: Path) -> None:
-    sweep = studies.plan("gail-vs-oal", scale="smoke", out=tmp_path)
-    outcome, decided = studies.draw(sweep, tmp_path, executor=Processes(2), show=False)
+    sweep = deep_figures.plan("gail-vs-oal", scale="smoke", out=tmp_path)
+    outcome, decided = deep_figures.draw(sweep, tmp_path, executor=Processes(2), show=False)
     assert outcome.complete
     assert {claim.claim for claim in decided} == {
         *("OAL is at least as good as GAIL", "linear costs are nearly as good as neural ones"),
@@ -70,5 +93,5 @@ def test_from_nothing_to_a_report(tmp_path: Path) -> None:
     page = (tmp_path / "report.html").read_text()
     assert all(word in page for word in ("Hopper-v5", "HalfCheetah-v5", "gail", "neural", "linear"))
     assert (tmp_path / "report.csv").exists()
-    again, _ = studies.draw(sweep, tmp_path, executor=Processes(2), show=False)
+    again, _ = deep_figures.draw(sweep, tmp_path, executor=Processes(2), show=False)
     assert len(again.of("kept")) == 12, "nothing runs twice"

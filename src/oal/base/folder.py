@@ -85,7 +85,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, kind: str | None = None) -> "RunFolder":
-        """Open a run that was begun before; with `kind`, only one of that kind. Locking it is the caller's choice."""
+        """Open an existing run; with `kind`, only one of that kind. Locking it is the caller's choice."""
         folder = cls(path)
         found, _ = folder._read_config()
         if kind is not None and found != kind:
@@ -291,3 +291,11 @@ def plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return plain(value.tolist())
     return value
+
+
+def flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Give the values of nested tables dotted names: {"policy": {"hidden": 32}} becomes {"policy.hidden": 32}."""
+    flat: dict[str, Any] = {}
+    for name, value in table.items():
+        flat |= flattened(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat

@@ -1,12 +1,15 @@
-"""Means with confidence intervals."""
+"""Means with confidence intervals, and what resampling and permuting need."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from oal.errors import InputError
+
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,40 @@ def difference_interval(first: Sequence[ArrayLike], second: Sequence[ArrayLike],
     variances = np.array([x.var(ddof=1) / x.size for x in samples])
     if not variances.any():
         return Mean(value, 0.0, n)
-    # Satterthwaite's degrees of freedom of a sum of variances
-    freedom = variances.sum() ** 2 / np.sum(variances**2 / [x.size - 1 for x in samples])
+    freedom = satterthwaite(variances, [x.size - 1 for x in samples])
     error = float(np.sqrt(variances.sum())) / len(pairs)
     return Mean(value, float(t.ppf(0.5 + level / 2, freedom)) * error, n)
+
+
+def satterthwaite(variances: ArrayLike, degrees: ArrayLike) -> float:
+    """Return the degrees of freedom of a sum of independent estimates of variance; infinity if all are 0."""
+    variances = np.asarray(variances, dtype=np.float64)
+    if not variances.any():
+        return math.inf
+    return float(variances.sum() ** 2 / np.sum(variances**2 / np.asarray(degrees)))
+
+
+def student_widening(level: float, degrees: float) -> float:
+    """Return how much wider Student's interval is than the normal one."""
+    from scipy.stats import norm, t
+
+    if not math.isfinite(degrees):
+        return 1.0
+    upper = 0.5 + level / 2
+    return float(t.ppf(upper, max(degrees, 1.0)) / norm.ppf(upper))
+
+
+def resampled_shares(rng: np.random.Generator, draws: int, size: int, count: int) -> Array:
+    """Draw `draws` of `size` items with replacement, `count` times: the share of each [count, size]."""
+    return rng.multinomial(draws, np.full(size, 1.0 / size), size=count) / draws
+
+
+def random_splits(rng: np.random.Generator, first: int, size: int, count: int) -> NDArray[np.bool_]:
+    """Split `size` items at random into `first` and the rest, `count` times: who is among the first [count, size]."""
+    return rng.permuted(np.broadcast_to(np.arange(size) < first, (count, size)), axis=1)
+
+
+def permutation_p_value(value: float, permuted: Array) -> float:
+    """Return how often permuted values are at least as large, the actual one counted among them: never 0."""
+    slack = 1e-9 * max(abs(value), 1e-12)  # rounding must not part equal values
+    return float((1 + (permuted >= value - slack).sum()) / (1 + len(permuted)))

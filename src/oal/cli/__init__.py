@@ -9,6 +9,7 @@ from oal.cli import demos, tabular
 from oal.cli.cost import cost
 from oal.cli.demo import demo
 from oal.cli.expert import expert
+from oal.cli.figure import HELP as FIGURE_HELP
 from oal.cli.figure import figure
 from oal.cli.report import report
 from oal.cli.sweep import runs_app, sweep
@@ -49,7 +50,7 @@ app.command()(cost)
 app.command()(expert)
 app.add_typer(demos.app, name="demos")
 app.add_typer(tabular.app, name="tabular")
-app.command()(figure)
+app.command(help=FIGURE_HELP)(figure)
 
 
 def main() -> None:

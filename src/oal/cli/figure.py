@@ -1,21 +1,36 @@
 """`oal figure`: the paper's figures, from nothing to data, picture and decided claims."""
 
-import inspect
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+from oal.lab.figures import DEEP, TABULAR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from oal.lab.claims import Claim
 
-DEEP = ("gail-vs-oal", "lipschitz", "trajectories", "pretraining")
+
+def _listed(figures: dict[str, Any]) -> str:
+    return "\n\n".join(f"{name}: {figure.about}" for name, figure in figures.items())
+
+
+HELP = f"""Draw a figure of the paper and decide what the paper says of it by confidence intervals.
+
+Tabular, at the paper's scale unless --quick:
+
+{_listed(TABULAR)}
+
+Deep, as a sweep that can be stopped and started again, ending in a report:
+
+{_listed(DEEP)}
+"""
 
 
 def figure(
-    name: str = typer.Argument(..., help="One of those below."),
+    name: str = typer.Argument(..., help="One of those above."),
     out: Path = typer.Option(
         None, help="Folder for data (CSV), pictures (PNG, SVG) and configuration; figures/NAME if not given."
     ),
@@ -33,58 +48,42 @@ def figure(
     against: list[Path] = typer.Option([], help="Of a deep figure: other runs that its claims may compare with."),
     ray: str | None = typer.Option(None, help="Of a deep figure: run on a Ray cluster, auto or HOST:PORT."),
 ) -> None:
-    """Draw a figure of the paper and decide what the paper says of it by confidence intervals.
-
-    Tabular, at the paper's scale unless --quick:
-
-    exploration: regret over the number of demonstrations, with and without bonus and expert model (chain, 400 seeds).
-
-    noise: regret over the chain's alpha, the same four variants.
-
-    bc: behavioural cloning against OAL started from it (spawn).
-
-    options: what each option beyond the paper does to the regret (chain, FrozenLake, CliffWalking).
-
-    Deep, as a sweep that can be stopped and started again, ending in a report:
-
-    gail-vs-oal: linear and neural costs against GAIL; with --policy trpo, on-policy (--against the other's runs).
-
-    lipschitz: the coefficient of the Lipschitz penalty (HalfCheetah).
-
-    trajectories: the number of demonstrations (Walker2d).
-
-    pretraining: with and without behavioural cloning first (TRPO, HalfCheetah).
-    """
-    if name in DEEP:
-        _deep(name, out or Path("figures") / name, scale, policy, demonstrations, threads, against, ray)
-        return
+    """Draw a figure; the help that the command line shows is `HELP`."""
     from oal.cli.tabular import given
-    from oal.errors import InputError, choice
-    from oal.lab import figures
+    from oal.errors import choice
 
-    choice("figure", name, (*figures.FIGURES, *DEEP))
-    draw = figures.FIGURES[name]
-    options = (figures.QUICK[name] if quick else {}) | given(
-        seeds=seeds,
-        episodes=episodes,
-        bonus_scale=bonus_scale,
-        policy_step_scale=policy_step_scale,
-        cost_step_scale=cost_step_scale,
-        demonstrations=demos,
-    )
+    choice("figure", name, (*TABULAR, *DEEP))
+    folder = out or Path("figures") / name
+    if name in DEEP:
+        _deep(name, folder, scale, policy, demonstrations, threads, against, ray)
+    else:
+        options = given(
+            seeds=seeds,
+            episodes=episodes,
+            bonus_scale=bonus_scale,
+            policy_step_scale=policy_step_scale,
+            cost_step_scale=cost_step_scale,
+            demonstrations=demos,
+        )
+        _tabular(name, folder, options, quick, threads)
+
+
+def _tabular(name: str, folder: Path, options: dict[str, Any], quick: bool, threads: int | None) -> None:
+    from oal.errors import InputError
+    from oal.lab import tabular_figures
+
+    usual = TABULAR[name].settings
     for option in options:
-        if option not in inspect.signature(draw).parameters or (
-            option == "demonstrations" and demos and name != "noise"
-        ):
+        # a figure whose axis is the number of demonstrations has a list of them
+        if isinstance(usual.get(option), tuple) or option not in usual:
             flag = "demos" if option == "demonstrations" else option.replace("_", "-")
             raise InputError(f"the figure {name} has no option --{flag}: leave it out")
-    folder = out or Path("figures") / name
-    claims = draw(folder, threads=threads, **options)
-    _show(claims, f"{name}: the paper's claims (a negative difference speaks for the claim)")
+    changes = (TABULAR[name].quick if quick else {}) | options
+    _show(name, tabular_figures.draw(name, folder, threads=threads, **changes))
     typer.echo(f"Data, pictures and configuration: {folder}")
 
 
-def _show(claims: "Sequence[Claim]", title: str) -> None:
+def _show(name: str, claims: "Sequence[Claim]") -> None:
     from oal.base.console import table
 
     columns = ["claim", "where", "difference", "95 % interval", "verdict"]
@@ -92,7 +91,7 @@ def _show(claims: "Sequence[Claim]", title: str) -> None:
         [c.claim, c.where, c.difference.mean, f"{c.difference.low:.3f} to {c.difference.high:.3f}", c.verdict]
         for c in claims
     ]
-    table(title, columns, rows)
+    table(f"{name}: the paper's claims (a positive difference favours the first)", columns, rows)
 
 
 def _deep(
@@ -109,14 +108,14 @@ def _deep(
 
     runtime.set_threads(1)
     runtime.keep_compiled_programs()
-    from oal.lab import studies
+    from oal.lab import deep_figures
     from oal.lab.executors import Processes, RayCluster
 
-    sweep = studies.plan(name, scale=scale, policy=policy, out=out, demonstrations=demonstrations)
-    typer.echo(f"{name}, {scale}: {len(sweep.runs())} runs in {sweep.out}; stop and start again at will.")
+    sweep = deep_figures.plan(name, scale=scale, policy=policy, out=out, demonstrations=demonstrations)
+    typer.echo(f"{name}, {scale}: {len(sweep.runs())} runs in {sweep.out}; it can be stopped and started again.")
     executor = Processes(processes) if ray is None else RayCluster(ray)
-    summary, claims = studies.draw(sweep, out, against=against, executor=executor)
-    _show(claims, f"{name}: the paper's claims (a positive difference favours the first)")
+    summary, claims = deep_figures.draw(sweep, out, against=against, executor=executor)
+    _show(name, claims)
     typer.echo(f"{summary}\nReport: {out / 'report.html'}")
     if not summary.complete:
         raise typer.Exit(1)

@@ -9,7 +9,7 @@ def report(
     runs: list[Path] = typer.Argument(..., help="Run folders, or folders above them."),
     out: Path = typer.Option(Path("report.html"), "--out", "-o", help="The page to write."),
     title: str = typer.Option("Report of runs", help="The page's title."),
-    csv: bool = typer.Option(False, "--csv", help="Also write all numbers as a tidy table (report.csv)."),
+    csv: bool = typer.Option(False, "--csv", help="Also write all numbers (report.csv, report-steps.csv)."),
     png: bool = typer.Option(False, "--png", help="Also draw the charts as pictures (report-*.png, .svg)."),
     latex_table: bool = typer.Option(False, "--latex-table", help="Also write the summary for LaTeX (report.tex)."),
 ) -> None:

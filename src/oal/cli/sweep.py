@@ -23,11 +23,11 @@ def sweep(
     storage: str | None = typer.Option(
         None, help="With --ray, where nodes share no disk: an fsspec address, as in s3://bucket/runs."
     ),
-    retry: bool = typer.Option(False, "--retry", help="Take up failed runs again."),
+    retry: bool = typer.Option(False, "--retry", help="Restart failed runs."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Only say what would be run."),
     quiet: bool = typer.Option(False, "--quiet", help="No table of progress."),
 ) -> None:
-    """Carry out the runs of a sweep that are not finished yet. Stop it and start it again at will."""
+    """Run what is not finished yet of a sweep, which can be stopped and started again at any time."""
     from oal.base import console, runtime
     from oal.errors import InputError
 
@@ -53,7 +53,7 @@ def sweep(
     typer.echo(f"{plan.out}: {summary}")
     if not summary.complete:
         if summary.of("failed"):
-            typer.echo("Failed runs are taken up again with --retry.", err=True)
+            typer.echo("Failed runs are restarted with --retry.", err=True)
         raise typer.Exit(1)
 
 
@@ -83,11 +83,12 @@ def list_runs(root: Path = ROOT) -> None:
 def show_run(run: Path = typer.Argument(..., help="A run folder.")) -> None:
     """Show one run: its configuration, how far it is, its last record, and why it failed."""
     from oal.base import console
-    from oal.base.folder import RunFolder
+    from oal.base.folder import RunFolder, flattened
 
     folder = RunFolder.open(run)
     status, records = folder.status, folder.records()
-    console.table("Configuration", ("field", "value"), list(_flat(folder.config).items()))
+    fields = [(name, json.dumps(value)) for name, value in flattened(folder.config).items()]
+    console.table("Configuration", ("field", "value"), fields)
     if records:
         console.table("Last record", ("metric", "value"), [(n, v) for n, v in records[-1].items() if v is not None])
     total = folder.config.get("total_steps")
@@ -154,10 +155,3 @@ def _row(folder: "RunFolder", root: Path) -> tuple[Any, ...]:
     expert = folder.metadata.get("expert_return")
     steps = f"{folder.status.get('step', 0):,} of {config.get('total_steps', 0):,}"
     return name, steps, state, last, "" if expert is None else expert
-
-
-def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    flat: dict[str, str] = {}
-    for name, value in config.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": json.dumps(value)}
-    return flat

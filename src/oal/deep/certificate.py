@@ -1,4 +1,4 @@
-"""How close is a policy to the expert, without a reward: the imitation certificate, and the online AL regret.
+"""How close is a policy to the expert, without a reward: the imitation certificate.
 
 Learner and expert are compared as occupancies: each episode spreads a mass of 1 over its horizon, and what is left
 after a true termination lies in the absorbing state (`oal.envs.occupancy_masses`). So a policy that dies early differs
@@ -28,7 +28,7 @@ Statistics. Steps of an episode depend on each other, so whole episodes are resa
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,10 +36,20 @@ from numpy.typing import NDArray
 
 from oal import equations
 from oal.base import seeding
-from oal.base.stats import Mean, mean_interval
+from oal.base.folder import plain
+from oal.base.stats import (
+    Mean,
+    mean_interval,
+    permutation_p_value,
+    random_splits,
+    resampled_shares,
+    satterthwaite,
+    student_widening,
+)
+from oal.deep.al_regret import Features, episode_masses
 from oal.demos import Trajectory
 from oal.demos.pairs import encoded_pairs
-from oal.envs import EnvSpec, OccupancyMasses, occupancy_masses
+from oal.envs import EnvSpec
 from oal.errors import InputError, at_least
 
 Array = NDArray[np.float64]
@@ -67,47 +77,6 @@ ENOUGH_EPISODES = 4
 
 # ----------------------------------------------------------------------------------------------------------------
 # Episodes as occupancies of features
-
-
-class Features:
-    """The linear class's features: (observation, action) standardised by the expert's steps, and the absorbing state.
-
-    A feature in which the expert never varies keeps its own unit.
-    """
-
-    def __init__(self, expert: Sequence[Trajectory], spec: EnvSpec, *, names: Sequence[str] | None = None) -> None:
-        if names is None:
-            names = [f"obs[{i}]" for i in range(spec.observation_size)]
-            names += [f"action[{i}]" for i in range(spec.action_size)]
-        if len(names) != spec.observation_size + spec.action_size:
-            raise InputError(
-                f"{len(names)} names are given for {spec.observation_size} observations and {spec.action_size} actions"
-            )
-        self.names = (*names, "absorbing")
-        steps = np.concatenate([np.concatenate(encoded_pairs(episode, spec), axis=1) for episode in expert])
-        self.spec = spec
-        self.mean: Array = steps.mean(axis=0, dtype=np.float64)
-        std = steps.std(axis=0, dtype=np.float64)
-        self.std: Array = np.where(std > 1e-6 * np.maximum(1.0, np.abs(self.mean)), std, 1.0)
-
-    def standardised(self, observations: np.ndarray, actions: np.ndarray) -> Array:
-        """Pairs -> features [n, O + A], without the absorbing coordinate."""
-        return (np.concatenate([observations, actions], axis=1) - self.mean) / self.std
-
-    def of_episode(self, trajectory: Trajectory) -> Array:
-        """Return the feature expectations [O + A + 1] of one episode's occupancy."""
-        masses = episode_masses(trajectory, self.spec.horizon)
-        steps = self.standardised(*encoded_pairs(trajectory, self.spec))
-        return np.append(masses.alive @ steps, masses.absorbing)
-
-
-def episode_masses(trajectory: Trajectory, horizon: int) -> OccupancyMasses:
-    """Spread an episode's mass over its recorded steps; with a stride each stands for the steps left out after it."""
-    if trajectory.stride == 1:
-        return occupancy_masses(len(trajectory), terminated=trajectory.terminated, horizon=horizon)
-    length = min(len(trajectory) * trajectory.stride, horizon)
-    masses = occupancy_masses(length, terminated=trajectory.terminated, horizon=horizon)
-    return masses._replace(alive=np.full(len(trajectory), masses.alive.sum() / len(trajectory)))
 
 
 class _Episode(NamedTuple):
@@ -170,7 +139,7 @@ class Measure:
     scale_high: float
     """Expert against expert stays below this, with the certificate's confidence."""
     p_value: float
-    """How often episodes dealt at random into learner and expert differ as much."""
+    """How often episodes that are split at random into learner and expert differ as much."""
     verdict: str
 
 
@@ -219,7 +188,7 @@ class Certificate:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; what is not known (such as the width of an interval from one episode) is None."""
-        return {"format": 1, **_plain(asdict(self))}
+        return {"format": 1, **plain(asdict(self))}
 
     columns = ("measure", "learner", "interval", "expert", "p", "verdict")
 
@@ -238,12 +207,6 @@ class Certificate:
                 row(s.name, s.learner.mean, s.learner.low, s.learner.high, f"{s.expert.mean:.3g}", "", s.verdict)
             )
         return rows
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 # ----------------------------------------------------------------------------------------------------------------
@@ -367,26 +330,6 @@ def _scores(
 # Worst gaps over symmetric classes of costs
 
 
-def _widening(confidence: float, degrees: float) -> float:
-    """How much wider Student's interval is than the normal one."""
-    from scipy.stats import norm, t
-
-    if not math.isfinite(degrees):
-        return 1.0
-    upper = 0.5 + confidence / 2
-    return float(t.ppf(upper, max(degrees, 1.0)) / norm.ppf(upper))
-
-
-def _shares(rng: np.random.Generator, draws: int, size: int, count: int) -> Array:
-    """Draw `draws` of `size` episodes with replacement, `count` times: the share of each [count, size]."""
-    return rng.multinomial(draws, np.full(size, 1.0 / size), size=count) / draws
-
-
-def _dealt(rng: np.random.Generator, first: int, size: int, count: int) -> NDArray[np.bool_]:
-    """Deal `size` episodes at random into `first` and the rest, `count` times: who is among the first [count, size]."""
-    return rng.permuted(np.broadcast_to(np.arange(size) < first, (count, size)), axis=1)
-
-
 class _Gap:
     """A worst gap, and all that resampling tells of it."""
 
@@ -405,32 +348,29 @@ class _Gap:
 
         # each set's spread about its own mean; resampling n episodes shows only (n-1)/n of the variance
         moved = np.zeros((resamples, size))
-        moved[:, sets.learner] = (_shares(rng, n, n, resamples) - 1 / n) * math.sqrt(n / (n - 1))
-        moved[:, sets.held_out] = -(_shares(rng, m, m, resamples) - 1 / m) * math.sqrt(m / (m - 1))
-        degrees = _degrees_of_freedom(
-            _variance(seminorm, sets.learner, size) / n, n, _variance(seminorm, sets.held_out, size) / m, m
-        )
-        self.radius = float(np.quantile(seminorm(moved), confidence)) * _widening(confidence, degrees)
+        moved[:, sets.learner] = (resampled_shares(rng, n, n, resamples) - 1 / n) * math.sqrt(n / (n - 1))
+        moved[:, sets.held_out] = -(resampled_shares(rng, m, m, resamples) - 1 / m) * math.sqrt(m / (m - 1))
+        variances = [_variance(seminorm, index, size) / len(index) for index in (sets.learner, sets.held_out)]
+        degrees = satterthwaite(variances, [n - 1, m - 1])
+        self.radius = float(np.quantile(seminorm(moved), confidence)) * student_widening(confidence, degrees)
 
         null = np.zeros((resamples, size))
-        null[:, sets.expert] = (_shares(rng, n, p, resamples) - _shares(rng, m, p, resamples)) * math.sqrt(p / (p - 1))
+        null[:, sets.expert] = (
+            resampled_shares(rng, n, p, resamples) - resampled_shares(rng, m, p, resamples)
+        ) * math.sqrt(p / (p - 1))
         self.null = seminorm(null)
         """Expert against expert, for sets of the same sizes."""
-        self.null_widening = _widening(confidence, p - 1)
+        self.null_widening = student_widening(confidence, p - 1)
 
-        self.dealt = _dealt(rng, n, n + m, resamples)
-        self.permuted = seminorm(self._difference(self.dealt))
+        self.splits = random_splits(rng, n, n + m, resamples)
+        self.permuted = seminorm(self._difference(self.splits))
 
     def _difference(self, learner: NDArray[np.bool_]) -> Array:
-        """Weights of the difference of means, for each way to deal learner and held-out episodes into two sets."""
+        """Weights of the difference of means, for each way to split learner and held-out episodes."""
         n, m = len(self.sets.learner), len(self.sets.held_out)
         weights = np.zeros((len(learner), len(self.sets.episodes)))
         weights[:, : n + m] = np.where(learner, 1 / n, -1 / m)
         return weights
-
-    def _p_value(self, value: float, permuted: Array) -> float:
-        slack = 1e-9 * max(abs(value), 1e-12)  # rounding must not part equal values
-        return float((1 + (permuted >= value - slack).sum()) / (1 + len(permuted)))
 
     def verdict(self, value: float, scale: float, scale_high: float) -> str:
         """Say how the value compares with two sets of expert episodes, and with their typical value (2.0x)."""
@@ -456,7 +396,7 @@ class _Gap:
             self.value + self.radius,
             scale,
             scale_high,
-            self._p_value(self.value, self.permuted),
+            permutation_p_value(self.value, self.permuted),
             self.verdict(self.value, scale, scale_high),
         )
 
@@ -466,16 +406,7 @@ class _Gap:
         verdict = found.verdict
         if abs(value) > found.scale_high:
             verdict += f", {'dearer' if value > 0 else 'cheaper'}"
-        return Measure(
-            self.name,
-            value,
-            value - self.radius,
-            value + self.radius,
-            found.scale,
-            found.scale_high,
-            found.p_value,
-            verdict,
-        )
+        return replace(found, value=value, low=value - self.radius, high=value + self.radius, verdict=verdict)
 
     def squared_measure(self, unbiased: Callable[[NDArray[np.bool_]], Array]) -> Measure:
         """As `measure`, for the gap's square without the part that noise adds."""
@@ -491,7 +422,7 @@ class _Gap:
             (self.value + self.radius) ** 2,
             scale,
             scale_high,
-            self._p_value(value, unbiased(self.dealt)),
+            permutation_p_value(value, unbiased(self.splits)),
             self.verdict(max(value, 0.0), scale, scale_high),
         )
 
@@ -501,13 +432,6 @@ def _variance(seminorm: Seminorm, index: NDArray[np.int64], size: int) -> float:
     centred = np.zeros((len(index), size))
     centred[:, index] = np.eye(len(index)) - 1 / len(index)
     return float((seminorm(centred) ** 2).sum() / (len(index) - 1))
-
-
-def _degrees_of_freedom(first: float, n: int, second: float, m: int) -> float:
-    """Welch and Satterthwaite's degrees of freedom, from the variances of the two means."""
-    if first + second == 0.0:
-        return math.inf
-    return (first + second) ** 2 / (first**2 / (n - 1) + second**2 / (m - 1))
 
 
 # ----------------------------------------------------------------------------------------------------------------
@@ -530,7 +454,7 @@ def _drawn(sets: _Sets, points: int, rng: np.random.Generator) -> tuple[Array, A
 def _gram(sets: _Sets, rng: np.random.Generator) -> Array:
     """Return the inner products [N, N] of the episodes' mean embeddings in the Gaussian kernel's space.
 
-    The bandwidth is the median distance of the expert's steps. The absorbing state is a point of its own, at distance
+    The bandwidth is the median distance of the expert's steps. The absorbing state is a separate point, at distance
     infinity. An episode's product with itself leaves out pairs of one step with itself, as if all steps were known.
     """
     count = len(sets.episodes)
@@ -562,7 +486,7 @@ def _kernel(gap: Callable[[str, Seminorm, int], _Gap], gram: Array) -> Measure:
         return np.sqrt(np.maximum(np.einsum("bi,bi->b", weights @ gram, weights), 0.0))
 
     def unbiased(learner: NDArray[np.bool_]) -> Array:
-        """MMD² over pairs of different episodes, for each way to deal them into two sets."""
+        """MMD² over pairs of different episodes, for each way to split them into two sets."""
         both = learner.shape[1]
         mine, theirs = learner.astype(np.float64), (~learner).astype(np.float64)
         own = np.diag(gram)[:both]
@@ -603,7 +527,7 @@ class _Scoring:
         weight = weights.ravel() / weights.sum()
         x -= weight @ x
         x /= np.sqrt(np.maximum(weight @ x**2, 1e-12))
-        # the absorbing state is one more step, told by a coordinate of its own
+        # the absorbing state is one more step, told by its own coordinate
         rows = np.zeros((count, points + 1, x.shape[1] + 1))
         rows[:, :-1, :-1] = x.reshape(count, points, -1)
         rows[:, -1, -1] = 1.0
@@ -631,6 +555,10 @@ class _Scoring:
         higher = 0.5 * ((difference > tie).astype(np.float64) + (difference >= -tie))
         return np.einsum("pk,pk->p", self.weights[one], np.einsum("pkl,pl->pk", higher, self.weights[other]))
 
+    def of_splits(self, splits: NDArray[np.bool_], pairs: tuple[NDArray[np.int64], NDArray[np.int64]]) -> Array:
+        """Return the mean area over the pairs for each way to split the episodes into two sets."""
+        return np.array([self.areas(np.flatnonzero(mine), np.flatnonzero(~mine), *pairs).mean() for mine in splits])
+
 
 def _classify(sets: _Sets, confidence: float, resamples: int, rng: np.random.Generator) -> Measure:
     """Report the area under the curve of a classifier of single steps, trained without the two episodes it compares.
@@ -642,28 +570,24 @@ def _classify(sets: _Sets, confidence: float, resamples: int, rng: np.random.Gen
     scoring = _Scoring(sets, np.arange(n + m), rng)
     areas = np.stack([scoring.areas(sets.learner, sets.held_out, np.full(m, i), np.arange(m)) for i in range(n)])
     value = float(areas.mean())
-    drawn = np.einsum("bi,ij,bj->b", _shares(rng, n, n, resamples), areas, _shares(rng, m, m, resamples))
+    drawn = np.einsum(
+        "bi,ij,bj->b", resampled_shares(rng, n, n, resamples), areas, resampled_shares(rng, m, m, resamples)
+    )
     few = min(n, m)
-    widening = math.sqrt(few / (few - 1)) * _widening(confidence, few - 1)
+    widening = math.sqrt(few / (few - 1)) * student_widening(confidence, few - 1)
     radius = float(np.quantile(np.abs(drawn - value), confidence)) * widening
 
     pairs = _some_pairs(n, m, rng)
     found = float(scoring.areas(sets.learner, sets.held_out, *pairs).mean())
-    permuted = [
-        float(scoring.areas(np.flatnonzero(dealt), np.flatnonzero(~dealt), *pairs).mean())
-        for dealt in _dealt(rng, n, n + m, CLASSIFIER_PERMUTATIONS)
-    ]
-    p_value = float((1 + (np.array(permuted) >= found - 1e-12).sum()) / (1 + len(permuted)))
+    permuted = scoring.of_splits(random_splits(rng, n, n + m, CLASSIFIER_PERMUTATIONS), pairs)
+    p_value = permutation_p_value(found, permuted)
 
     scale = scale_high = math.nan
     if len(sets.expert) >= 4:
         expert = _Scoring(sets, sets.expert, rng)
         half = len(sets.expert) // 2
         pairs = _some_pairs(half, len(sets.expert) - half, rng)
-        null = [
-            float(expert.areas(np.flatnonzero(dealt), np.flatnonzero(~dealt), *pairs).mean())
-            for dealt in _dealt(rng, half, len(sets.expert), CLASSIFIER_PERMUTATIONS)
-        ]
+        null = expert.of_splits(random_splits(rng, half, len(sets.expert), CLASSIFIER_PERMUTATIONS), pairs)
         scale, scale_high = float(np.median(null)), float(np.quantile(null, confidence))
     if min(n, m) < ENOUGH_EPISODES:
         verdict = "too few episodes to tell"
@@ -687,110 +611,3 @@ def _some_pairs(n: int, m: int, rng: np.random.Generator) -> tuple[NDArray[np.in
     """Name all pairs of n and m episodes, or as many of them as one permutation may look at."""
     flat = np.arange(n * m) if n * m <= MOST_PAIRS else rng.choice(n * m, MOST_PAIRS, replace=False)
     return flat // m, flat % m
-
-
-# ----------------------------------------------------------------------------------------------------------------
-# Online AL regret
-
-
-class RegretMeter:
-    """The online AL regret of the linear class,  max_{c in C} Σ_k <c, μ_k - μ_E>,  kept while a learner learns.
-
-    μ_k are the feature expectations of the k-th finished episode (a sample of the k-th policy's), μ_E those of the
-    demonstrations, with the features of `Features`. Regrets are per episode and per step of the horizon: times K and H
-    they are the paper's. This runs once per environment step, so a step only adds up what it sees.
-    """
-
-    def __init__(self, expert: Sequence[Trajectory], *, spec: EnvSpec, environments: int = 1) -> None:
-        at_least("number of environments", environments, 1)
-        if len(expert) == 0:
-            raise InputError("there are no demonstrations: the regret is measured against at least one")
-        self.features = Features(expert, spec)
-        self.expert: Array = np.mean([self.features.of_episode(episode) for episode in expert], axis=0)
-        self._observations = np.zeros((environments, spec.observation_size))
-        self._actions = np.zeros((environments, spec.action_size))
-        self._lengths = np.zeros(environments, np.int64)
-        self.total: Array = np.zeros_like(self.expert)
-        """Σ_k (μ_k - μ_E)."""
-        self.episodes = 0
-
-    def step(
-        self,
-        observation: np.ndarray,
-        action: np.ndarray,
-        terminated: np.ndarray,
-        truncated: np.ndarray,
-        valid: np.ndarray,
-    ) -> None:
-        """See one step of all environments ([n, O], encoded [n, A], [n], [n], [n]); where not valid, none was taken."""
-        if valid.all():
-            self._observations += observation
-            self._actions += action
-            self._lengths += 1
-            ended = terminated | truncated
-        else:
-            np.add(self._observations, observation, out=self._observations, where=valid[:, None])
-            np.add(self._actions, action, out=self._actions, where=valid[:, None])
-            self._lengths += valid
-            ended = (terminated | truncated) & valid
-        if ended.any():
-            for i in np.flatnonzero(ended):
-                self._finish(int(i), bool(terminated[i]))
-
-    def _finish(self, i: int, terminated: bool) -> None:
-        length, horizon = int(self._lengths[i]), self.features.spec.horizon
-        masses = occupancy_masses(length, terminated=terminated, horizon=horizon)
-        sums = np.concatenate([self._observations[i], self._actions[i]])
-        steps = (sums - length * self.features.mean) / self.features.std
-        self.add(np.append(steps / horizon, masses.absorbing))
-        self._observations[i] = self._actions[i] = 0.0
-        self._lengths[i] = 0
-
-    def add(self, expectation: Array) -> None:
-        """Count one finished episode with these feature expectations [O + A + 1]."""
-        if np.shape(expectation) != self.expert.shape:
-            raise InputError(
-                f"feature expectations have the shape {np.shape(expectation)}: it must be {self.expert.shape}, "
-                "with the absorbing coordinate last"
-            )
-        self.total += expectation - self.expert
-        self.episodes += 1
-
-    def abandon(self) -> None:
-        """Forget the unfinished episodes: the environments were restarted."""
-        self._observations[:] = self._actions[:] = 0.0
-        self._lengths[:] = 0
-
-    @property
-    def l2(self) -> float | None:
-        """The regret per episode over the L2 ball; None before an episode has finished."""
-        return equations.ball_support(self.total) / self.episodes if self.episodes else None
-
-    @property
-    def simplex(self) -> float | None:
-        """The regret per episode over the convex hull of the features and their negatives."""
-        if not self.episodes:
-            return None
-        return equations.simplex_support(np.concatenate([self.total, -self.total])) / self.episodes
-
-    def state(self) -> dict[str, np.ndarray]:
-        """Return copies of everything that grows, for a checkpoint."""
-        return {
-            "observations": self._observations.copy(),
-            "actions": self._actions.copy(),
-            "lengths": self._lengths.copy(),
-            "total": self.total.copy(),
-            "episodes": np.array([self.episodes]),
-        }
-
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take back what `state` gave; the demonstrations must be the same."""
-        own = {"observations": self._observations, "actions": self._actions, "lengths": self._lengths}
-        for name, array in (own | {"total": self.total}).items():
-            if np.shape(arrays[name]) != array.shape:
-                raise InputError(
-                    f"the saved regret has {name} of shape {np.shape(arrays[name])}, this run's is {array.shape}: "
-                    "same environment and number of environments are needed"
-                )
-            array[...] = arrays[name]
-        self.episodes = int(arrays["episodes"][0])

@@ -21,7 +21,7 @@ from gymnasium.vector import VectorEnv
 
 from oal.base import checkpoint, console, seeding
 from oal.deep import bc, presets
-from oal.deep.certificate import RegretMeter
+from oal.deep.al_regret import RegretMeter
 from oal.deep.costs.linear import FeatureFunction
 from oal.deep.players import CostPlayer, Game, PolicyPlayer, Shapes
 from oal.deep.policy import Policy

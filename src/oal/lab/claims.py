@@ -1,53 +1,17 @@
-"""A paper's statements, decided by confidence intervals."""
+"""A paper's statements, decided by the confidence interval of a difference.
 
+One convention for all of them: a difference is how much better the first of a pair did than the second (regret saved,
+return gained), so a positive one speaks for the first. An interval of unknown width, that of one seed, decides nothing.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from oal.base.stats import Mean, mean_interval
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A statement, and what the interval of a difference says of it."""
-
-    claim: str
-    where: str
-    difference: Mean
-    verdict: str
-
-    @property
-    def row(self) -> dict[str, Any]:
-        d = self.difference
-        return {
-            "claim": self.claim,
-            "where": self.where,
-            "difference": round(d.mean, 4),
-            # one seed has no interval
-            "low": "" if np.isnan(d.low) else round(d.low, 4),
-            "high": "" if np.isnan(d.high) else round(d.high, 4),
-            "verdict": self.verdict,
-        }
-
-
-def decide(claim: str, where: str, lower: ArrayLike, higher: ArrayLike) -> Claim:
-    """Decide "lower < higher" by the interval of their difference over the seeds they share."""
-    d = mean_interval(np.asarray(lower) - np.asarray(higher))
-    verdict = "holds" if d.high < 0 else "fails" if d.low > 0 else "undecided"
-    return Claim(claim, where, d, verdict)
-
-
-def decide_equal(claim: str, where: str, one: ArrayLike, other: ArrayLike, *, margin: float) -> Claim:
-    """Decide "equal within a margin" by the interval of the difference of two independent samples."""
-    a, b = mean_interval(one), mean_interval(other)
-    d = Mean(a.mean - b.mean, float(np.hypot(a.half_width, b.half_width)), min(a.n, b.n))
-    verdict = "holds" if max(abs(d.low), abs(d.high)) <= margin else "fails" if abs(d.mean) > margin else "undecided"
-    return Claim(claim, where, d, verdict)
-
-
-# Verdicts on a difference that speaks for the claim where it is positive; an unknown width decides nothing
+from oal.base.stats import Mean, difference_interval, mean_interval
 
 
 def ahead(d: Mean) -> str:
@@ -72,3 +36,55 @@ def unlike(d: Mean, margin: float) -> str:
     if d.low > 0 or d.high < 0:
         return "holds"
     return "fails" if alike(d, margin) == "holds" else "undecided"
+
+
+def saved(first: ArrayLike, second: ArrayLike, *, paired: bool = True) -> Mean:
+    """Return how much less regret the first has than the second: in pairs over the seeds that both have, or apart."""
+    first, second = np.asarray(first), np.asarray(second)
+    if not paired:
+        return difference_interval([second], [first])
+    shared = min(first.size, second.size)
+    return mean_interval(second[:shared] - first[:shared])
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement about one comparison, and what the interval of the difference says of it."""
+
+    claim: str
+    where: str
+    difference: Mean
+    verdict: str
+
+    @property
+    def row(self) -> dict[str, Any]:
+        d = self.difference
+        return {
+            "claim": self.claim,
+            "where": self.where,
+            "difference": round(d.mean, 4),
+            # one seed has no interval
+            "low": "" if np.isnan(d.low) else round(d.low, 4),
+            "high": "" if np.isnan(d.high) else round(d.high, 4),
+            "verdict": self.verdict,
+        }
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What a figure is said to show: pairs along one axis, compared wherever another axis has the same value."""
+
+    text: str
+    axis: str
+    pairs: tuple[tuple[Any, Any], ...]
+    """The first of each pair is the one that the statement favours."""
+    held: str
+    """The axis whose value both sides share."""
+    rule: Callable[[Mean], str] = ahead
+    at: tuple[Any, ...] | None = None
+    """The values of the held axis that it speaks of; None: all."""
+    paired: bool = True
+    """Compare seed by seed; otherwise as independent samples, with all the seeds that only one side has."""
+
+    def decided(self, where: str, difference: Mean) -> Claim:
+        return Claim(self.text, where, difference, self.rule(difference))

@@ -1,4 +1,4 @@
-"""Where a sweep's runs are carried out: in this process, in local processes, or on a Ray cluster.
+"""Where a sweep's runs are executed: in this process, in local processes, or on a Ray cluster.
 
 An executor is told to start jobs and asked which have ended. It keeps no results: those are in the run folders, which
 every executor's workers write and the sweep reads.
@@ -26,8 +26,8 @@ from oal.lab.worker import Job
 
 GRACE_SECONDS = 20.0
 """How long a worker that is told to stop may take to say so in its run folder."""
-CARRY_SECONDS = 30.0
-"""How often a run under way is carried to a storage, and its records brought from there."""
+SYNC_SECONDS = 30.0
+"""How often an unfinished run is uploaded to a storage, and its records downloaded from there."""
 LOG = "worker.log"
 """What a run's workers say, in the run folder: when they began, from which step, and how they ended."""
 
@@ -69,7 +69,7 @@ class Inline:
 
     def ended(self, timeout: float) -> list[Ending]:
         job = self._waiting.pop()
-        code = worker.carry_out(job)
+        code = worker.execute(job)
         if code == worker.STOPPED:  # Ctrl-C reached the run first; it is meant for the sweep
             raise KeyboardInterrupt
         return [Ending(job, code)]
@@ -79,7 +79,7 @@ class Inline:
 
 
 class WorkerProcess:
-    """A process that carries out one job. It ends when this process does."""
+    """A process that executes one job. It ends when this process does."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -116,7 +116,7 @@ class WorkerProcess:
         return Ending(self.job, None, f"the worker process {_cause(code)}")
 
     def ask_to_stop(self) -> None:
-        """Let it write to its run folder that it was stopped, and end."""
+        """Ask it to record in its run folder that it was stopped, and to end."""
         if self._process.poll() is None:
             self._process.terminate()
 
@@ -188,9 +188,9 @@ def cores() -> int:
 
 
 def attempt(job: str, storage: str | None = None) -> tuple[int | None, str]:
-    """Carry out a job in a process of its own on this machine, and wait for it: what a Ray task does.
+    """Execute a job in a separate process on this machine, and wait for it: what a Ray task does.
 
-    With a storage, the run folder is a scratch one of this machine, brought from there and carried there.
+    With a storage, the run folder is a temporary one on this machine, downloaded from there and uploaded to it.
     """
     given = Job.from_json(job)
     if storage is None:
@@ -202,28 +202,28 @@ def attempt(job: str, storage: str | None = None) -> tuple[int | None, str]:
         return _attempt(replace(given, folder=str(folder)), lambda: store.push(folder, name))
 
 
-def _attempt(job: Job, carry: Callable[[], None]) -> tuple[int | None, str]:
+def _attempt(job: Job, upload: Callable[[], None]) -> tuple[int | None, str]:
     process = WorkerProcess(job)
-    carried = time.monotonic()
+    uploaded = time.monotonic()
     try:
         # a cancelled task is interrupted between two Python statements, never in a wait of the system
         while (ending := process.ending()) is None:
             time.sleep(0.2)
-            if time.monotonic() - carried > CARRY_SECONDS:
-                carry()
-                carried = time.monotonic()
+            if time.monotonic() - uploaded > SYNC_SECONDS:
+                upload()
+                uploaded = time.monotonic()
     finally:
         process.ask_to_stop()
         process.end(GRACE_SECONDS)
-        carry()
+        upload()
     return ending.code, f"{ending.reason} on {socket.gethostname()}" if ending.reason else ""
 
 
 class RayCluster:
     """A Ray cluster, one core for each run. Every node has oal.
 
-    Every node sees the run folders under the same path, or results come through a storage of fsspec: nodes carry a run
-    there while it learns, and the sweep brings it to its folder. Demonstrations are then a shipped set's name, or a
+    Every node sees the run folders under the same path, or results come through a storage of fsspec: nodes upload a run
+    while it learns, and the sweep downloads it to its folder. Demonstrations are then a shipped set's name, or a
     path that every node has.
     """
 
@@ -246,24 +246,24 @@ class RayCluster:
                 raise InputError(_unreachable(address, error)) from None
         self._attempt = ray.remote(num_cpus=1, max_retries=0)(attempt)
         self._jobs: dict[Any, Job] = {}
-        self._brought = time.monotonic()
+        self._downloaded = time.monotonic()
 
     def start(self, job: Job) -> None:
         if self._storage is not None:
             folder = Path(job.folder)
             if RunFolder(folder).described and not self._storage.holds(folder.name):
-                self._storage.push(folder, folder.name)  # begun here, before there was a storage
+                self._storage.push(folder, folder.name)  # started here, before there was a storage
         self._jobs[self._attempt.remote(job.to_json(), self._storage and self._storage.url)] = job
 
     def ended(self, timeout: float) -> list[Ending]:
-        if self._storage is not None and time.monotonic() - self._brought > CARRY_SECONDS:
+        if self._storage is not None and time.monotonic() - self._downloaded > SYNC_SECONDS:
             for job in self._jobs.values():
-                self._bring(job, only=("metrics.jsonl", "status.json"))
-            self._brought = time.monotonic()
+                self._download(job, only=("metrics.jsonl", "status.json"))
+            self._downloaded = time.monotonic()
         done, _ = self._ray.wait(list(self._jobs), num_returns=1, timeout=timeout)
         return [self._ending(task, self._jobs.pop(task)) for task in done]
 
-    def _bring(self, job: Job, *, only: tuple[str, ...] = ()) -> None:
+    def _download(self, job: Job, *, only: tuple[str, ...] = ()) -> None:
         if self._storage is not None:
             self._storage.pull(Path(job.folder).name, Path(job.folder), only=only)
 
@@ -272,7 +272,7 @@ class RayCluster:
             code, reason = self._ray.get(task)
         except self._ray.exceptions.RayError as error:  # the worker or its node is gone
             code, reason = None, (str(error).strip().splitlines() or [type(error).__name__])[0]
-        self._bring(job)
+        self._download(job)
         return Ending(job, code, reason)
 
     def stop(self) -> None:
@@ -281,7 +281,7 @@ class RayCluster:
         if self._jobs:
             self._ray.wait(list(self._jobs), num_returns=len(self._jobs), timeout=GRACE_SECONDS)
         for job in self._jobs.values():
-            self._bring(job)
+            self._download(job)
         self._jobs = {}
         if self._own:
             self._ray.shutdown()

@@ -16,7 +16,7 @@ _PART = ".part"
 
 
 class Storage:
-    """A place for run folders, each below its name. Only files that have changed are carried."""
+    """A place for run folders, each below its name. Only files that have changed are copied."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -37,10 +37,10 @@ class Storage:
             return bool(self._fs.exists(f"{self._root}/{name}/status.json"))
 
     def push(self, folder: Path, name: str) -> None:
-        """Carry a run folder's files to the storage.
+        """Upload a run folder's files.
 
         A process that trains there meanwhile replaces files: all are opened first, so that the checkpoint that is
-        carried is not newer than the records carried before it.
+        uploaded is not newer than the records uploaded before it.
         """
         found = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
         with ExitStack() as stack, self._naming(name):
@@ -58,7 +58,7 @@ class Storage:
                 self._pushed[path] = stamp
 
     def pull(self, name: str, folder: Path, *, only: tuple[str, ...] = ()) -> None:
-        """Bring a run's files from the storage, those of the names in `only` if it is given."""
+        """Download a run's files, or only those with the names in `only`."""
         root = f"{self._root}/{name}"
         with self._naming(name):
             self._fs.invalidate_cache()
@@ -87,6 +87,6 @@ class Storage:
 
 
 def _order(path: Any) -> int:
-    """Give the place of a file among the others when they are carried."""
+    """Return a file's place in the order of copying."""
     name = str(path).rsplit("/", 1)[-1]
     return -1 if name in _FIRST else 1 + _LAST.index(name) if name in _LAST else 0

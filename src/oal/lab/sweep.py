@@ -1,7 +1,7 @@
 """Sweeps: many runs from one file, each in the folder that its resolved configuration names.
 
-A sweep is stopped, extended and started again at will. What is finished is kept, what was interrupted goes on from its
-checkpoint, what failed is reported, and nothing runs twice.
+A sweep can be stopped, extended and started again at any time. Finished runs are kept, interrupted ones resume from
+their checkpoint, failed ones are reported, and nothing runs twice.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from typing import Any
 from oal import envs
 from oal.base import config as configs
 from oal.base import console
-from oal.base.folder import RunFolder, plain
+from oal.base.folder import RunFolder, flattened, plain
 from oal.deep.presets import preset
 from oal.errors import InputError, choice, shortened
 from oal.lab import run as training
@@ -32,7 +32,7 @@ from oal.lab.run import RunConfig
 from oal.lab.worker import Job
 
 RETRIES = 3
-"""How often a run is taken up again after its worker or its node died, without a new checkpoint in between."""
+"""How often a run is restarted after its worker or its node died, without a new checkpoint in between."""
 SAY_EVERY_SECONDS = 60.0
 
 _RUN_FIELDS = tuple(field.name for field in fields(RunConfig) if field.name != "learner")
@@ -98,13 +98,14 @@ class Sweep:
         with _naming(source):
             for table in tables:
                 choice("table", table, ("sweep", "grid", "runs"))
-            shared = _flat(_table(tables, "sweep"))
+            # so that  policy.kl_weight  may be written with quotes or without
+            shared = flattened(_table(tables, "sweep"))
             name, folder = str(shared.pop("name", name)), shared.pop("out", None)
             if not isinstance(folder, str | None):
                 raise InputError(f"[sweep]: out is {folder!r}: give the path of a folder")
             out = Path(out if out is not None else folder if folder is not None else Path("runs") / name)
             grid = _grid(tables)
-            variants = [_flat(variant) for variant in _variants(tables)]
+            variants = [flattened(variant) for variant in _variants(tables)]
             if not grid and variants == [{}]:
                 raise InputError("there is nothing to run: add a [grid] with lists, as in  seed = [0, 1, 2]")
             for where, names in (("[sweep]", shared), ("[grid]", grid), *(("[[runs]]", each) for each in variants)):
@@ -130,10 +131,10 @@ class Sweep:
         retries: int = RETRIES,
         show: bool = False,
     ) -> "Summary":
-        """Carry out what is not finished; `executor` None: local processes, one for each core.
+        """Run what is not finished; `executor` None: local processes, one for each core.
 
-        Failed runs are taken up again with `retry`; a run whose worker dies is taken up again, up to `retries` times
-        without a new checkpoint in between.
+        Failed runs are restarted with `retry`; a run whose worker dies is restarted up to `retries` times without a
+        new checkpoint in between.
         `show` draws a table on stderr, or prints lines where there is no terminal. Ctrl-C stops the workers first.
         """
         executor = Processes() if executor is None else executor
@@ -174,7 +175,7 @@ def _variants(tables: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def _grid(tables: Mapping[str, Any]) -> dict[str, list[Any]]:
-    grid = _flat(_table(tables, "grid"))
+    grid = flattened(_table(tables, "grid"))
     if "grid" in tables and not grid:
         raise InputError("[grid] is empty: add lists, as in  seed = [0, 1, 2], or take it out")
     for name, values in grid.items():
@@ -187,14 +188,6 @@ def _grid(tables: Mapping[str, Any]) -> dict[str, list[Any]]:
         if twice is not None:
             raise InputError(f"[grid]: {name} lists {twice} twice: take one out")
     return grid
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Give nested tables dotted names, so that  policy.kl_weight  may be written with quotes or without."""
-    flat: dict[str, Any] = {}
-    for name, value in table.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return flat
 
 
 def _check_names(where: str, names: Mapping[str, Any]) -> None:
@@ -309,7 +302,7 @@ class Summary:
 
 
 def _sorted_out(planned: Sequence[PlannedRun], *, retry: bool) -> tuple[tuple[PlannedRun, ...], dict[str, Outcome]]:
-    """Part runs into those to do and those with an outcome already."""
+    """Separate the runs to do from those that have an outcome already."""
     todo, outcomes = [], {}
     for run in planned:
         try:
@@ -329,7 +322,7 @@ def _sorted_out(planned: Sequence[PlannedRun], *, retry: bool) -> tuple[tuple[Pl
 
 
 def _status(run: PlannedRun) -> dict[str, Any]:
-    """Read how far a run is; empty if it has not begun."""
+    """Read how far a run is; empty if it has not started."""
     folder = RunFolder(run.folder)
     if not folder.described:
         return {}
@@ -343,13 +336,13 @@ def _failed(run: PlannedRun, status: Mapping[str, Any]) -> Outcome:
 
 
 # ----------------------------------------------------------------------------------------------------------------
-# Carrying it out
+# Running it
 
 _COLUMNS = ("run", "step", "of", "steps/s", "left", "return")
 
 
 class _Driver:
-    """Starts what waits, takes what ended, and shows what goes on."""
+    """Starts waiting runs, collects those that ended, and shows progress."""
 
     def __init__(
         self,
@@ -416,15 +409,15 @@ class _Driver:
             self._again(run, ending)
 
     def _again(self, run: PlannedRun, ending: Ending) -> None:
-        """Take up a run whose worker is gone, unless that has happened too often."""
+        """Restart a run whose worker is gone, unless that has happened too often."""
         busy = ending.code == worker.BUSY
         reason = "another process trains it" if busy else ending.reason or "the worker was stopped from outside"
         checkpoint = _stamp(RunFolder(run.folder).checkpoint)
-        if not busy and checkpoint != self.checkpoints.get(run.name, 0):  # it did get on
+        if not busy and checkpoint != self.checkpoints.get(run.name, 0):  # it made progress
             self.attempts[run.name], self.checkpoints[run.name] = 0, checkpoint
         self.attempts[run.name] += 1
         if self.attempts[run.name] <= self.retries:
-            self.board.say(f"{run.name}: {reason}; it is taken up again")
+            self.board.say(f"{run.name}: {reason}; it is restarted")
             self.waiting.appendleft(run) if not busy else self.waiting.append(run)
         elif busy:
             self._settle(Outcome(run, "busy", f"{reason}: wait for it, or stop it"))
@@ -480,7 +473,7 @@ class _Watch:
         self.rate, self.last_return = 0.0, None
 
     def look(self) -> bool:
-        """Read the folder again; say whether a worker has begun to write to it."""
+        """Read the folder again; say whether a worker has started to write to it."""
         stamp, now = _stamp(self._status_path), time.monotonic()
         if stamp == self._before:
             return self._first_time > 0
@@ -512,7 +505,7 @@ def _stamp(path: Path) -> int:
 def _step(folder: RunFolder) -> int:
     try:
         return int(folder.status["step"])
-    except (InputError, KeyError, TypeError, ValueError):  # not begun yet
+    except (InputError, KeyError, TypeError, ValueError):  # not started yet
         return 0
 
 

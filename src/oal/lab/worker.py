@@ -1,7 +1,7 @@
-"""One run of a sweep, begun or gone on with; in a process of its own: `python -m oal.worker`.
+"""One run of a sweep, started or resumed, in a separate process: `python -m oal.lab.worker`.
 
-The job comes as one line of JSON on stdin. stdin stays open as long as the one who asked is there: when it closes,
-the process ends at once, and the run goes on from its checkpoint when it is asked for again.
+The job comes as one line of JSON on stdin. stdin stays open as long as the parent process lives: when it closes,
+this process ends at once, and the run resumes from its checkpoint when it is asked for again.
 """
 
 import json
@@ -32,7 +32,7 @@ PATIENCE_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Job:
-    """A run to carry out: its folder, its configuration as JSON, and the command of which it is a part."""
+    """A run to execute: its folder, its configuration as JSON, and the command that asked for it."""
 
     folder: str
     config: Mapping[str, Any]
@@ -49,7 +49,7 @@ class Job:
         return cls(**value | {"command": tuple(value["command"])})
 
 
-def carry_out(job: Job) -> int:
+def execute(job: Job) -> int:
     """Train a run to its end, from the beginning or from its checkpoint; say how it went. The folder says the rest."""
     folder = RunFolder(job.folder)
     try:
@@ -66,7 +66,7 @@ def carry_out(job: Job) -> int:
         if folder.status["status"] == "finished":  # by another process, since the sweep looked
             run.folder.release()
             return FINISHED
-        _say(f"goes on from step {run.learner.step:,}" if run.learner.step else "begins")
+        _say(f"resumes at step {run.learner.step:,}" if run.learner.step else "starts")
         run.go()
     except KeyboardInterrupt:
         _say(f"stopped at step {run.learner.step:,}")
@@ -81,7 +81,7 @@ def carry_out(job: Job) -> int:
 
 
 def _opened(folder: RunFolder, job: Job) -> "Run":
-    """Begin a run or take it up again; wait a while if another process holds it."""
+    """Start a run or resume it; wait a while if another process holds it."""
     from oal.lab import run as training
 
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -89,7 +89,7 @@ def _opened(folder: RunFolder, job: Job) -> "Run":
         time.sleep(0.2)
     if folder.demos.exists():
         return training.resume(folder.path)
-    # killed while it was begun, or failed before: what is there describes a run that has not started
+    # killed at its start, or failed before it: what is there describes a run that has not started
     folder.lock()
     folder.forget()
     folder.release()
@@ -97,8 +97,8 @@ def _opened(folder: RunFolder, job: Job) -> "Run":
 
 
 def _note_failure(folder: RunFolder, job: Job, error: Exception) -> None:
-    """Write to the folder why a run could not be taken up, so that it is listed among the failures."""
-    _say(f"could not begin\n{traceback.format_exc()}")
+    """Write to the folder why a run could not start, so that it is listed among the failures."""
+    _say(f"could not start\n{traceback.format_exc()}")
     if not folder.described:
         folder.describe(job.config, provenance())
     step = folder.records()[-1]["step"] if folder.records() else 0
@@ -121,7 +121,7 @@ def _interrupt(*_: Any) -> None:
 
 
 def main() -> int:
-    """Carry out the job on stdin with one thread."""
+    """Execute the job on stdin with one thread."""
     line = sys.stdin.buffer.raw.readline()  # type: ignore[attr-defined]
     if not line:
         return STOPPED
@@ -133,7 +133,7 @@ def main() -> int:
     if Path(job.directory).is_dir():
         os.chdir(job.directory)
     sys.argv = list(job.command)  # what the run's provenance is to say
-    return carry_out(job)
+    return execute(job)
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ def write(
 ) -> list[Path]:
     """Write a report of all runs below the given folders; return the files made, the page first.
 
-    `csv` writes the numbers as a tidy table, `png` the charts as pictures, `latex_table` the summary for a paper, each
-    beside the page and with its name.
+    `csv` writes the numbers as a tidy table, and in NAME-steps.csv what was reached at round numbers of steps, `png`
+    the charts as pictures, `latex_table` the summary for a paper, each beside the page and with its name.
     """
     out = Path(out)
     if out.suffix.lower() not in (".html", ".htm"):
@@ -36,13 +36,16 @@ def write(
     groups = group(results.runs)
     aggregates = [found for measure in summary.MEASURES if (found := summary.aggregate(groups, measure))]
     files.write_text(out, render(Report(title, results, groups, aggregates, provenance())))
-    made = [out]
+    tables: dict[Path, str] = {}
     if csv:
-        files.write_text(out.with_suffix(".csv"), summary.csv_text(groups, aggregates))
-        made.append(out.with_suffix(".csv"))
+        tables[out.with_suffix(".csv")] = summary.csv_text(summary.COLUMNS, summary.tidy(groups, aggregates))
+        steps = summary.csv_text(summary.MILESTONE_COLUMNS, summary.at_milestones(groups))
+        tables[out.with_name(f"{out.stem}-steps.csv")] = steps
     if latex_table:
-        files.write_text(out.with_suffix(".tex"), summary.latex_text(groups))
-        made.append(out.with_suffix(".tex"))
+        tables[out.with_suffix(".tex")] = summary.latex_text(groups)
+    for path, text in tables.items():
+        files.write_text(path, text)
+    made = [out, *tables]
     if png:
         from oal.report import pictures
 

@@ -1,4 +1,4 @@
-"""Charts as inline SVG. Colours and lines come from the page's style sheet; numbers for hovering ride along as JSON."""
+"""Charts as inline SVG. Colours and lines come from the page's style sheet, values under the pointer from JSON."""
 
 import json
 import math
@@ -40,6 +40,33 @@ class Rule:
     label: str
     y: float
     style: str = "expert"
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """Lines with intervals, at least up to `x_end`."""
+
+    title: str
+    series: Sequence[Series]
+    x_label: str
+    y_label: str
+    x_end: float = -math.inf
+    rules: Sequence[Rule] = ()
+    y_bounds: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class IntervalChart:
+    """One row per estimate (label, place, interval): a point with its interval. `mark` is a line to compare with."""
+
+    title: str
+    rows: Sequence[tuple[str, int, Interval]]
+    x_label: str
+    bounds: tuple[float, float] | None = None
+    mark: float | None = None
+
+
+Chart = LineChart | IntervalChart
 
 
 @dataclass(frozen=True)
@@ -161,17 +188,17 @@ def _svg(title: str, height: float, content: str, *, style: str = "chart", data:
     )
 
 
-def _hover(series: Sequence[Series], rules: Sequence[Rule], across: Axis, up: Axis, x_label: str) -> str:
+def _hover(chart: LineChart, across: Axis, up: Axis) -> str:
     """Return what the page's script needs to show values under the pointer, as JSON for an attribute."""
 
     def listed(values: Array) -> list[float | None]:
         return [float(f"{value:.5g}") if math.isfinite(value) else None for value in values]
 
     data = {
-        "label": x_label,
+        "label": chart.x_label,
         "x": [across.low, across.high, across.start, across.end],
         "y": [up.low, up.high, up.start, up.end],
-        "rules": [{"label": rule.label, "y": float(f"{rule.y:.5g}"), "style": rule.style} for rule in rules],
+        "rules": [{"label": rule.label, "y": float(f"{rule.y:.5g}"), "style": rule.style} for rule in chart.rules],
         "series": [
             {
                 "label": each.label,
@@ -182,68 +209,57 @@ def _hover(series: Sequence[Series], rules: Sequence[Rule], across: Axis, up: Ax
                 "high": listed(each.high),
                 "notes": list(each.notes),
             }
-            for each in series
+            for each in chart.series
         ],
     }
     return escape(json.dumps(data, separators=(",", ":"), allow_nan=False))
 
 
-def line_chart(
-    title: str,
-    series: Sequence[Series],
-    *,
-    x_label: str,
-    y_label: str,
-    x_end: float = -math.inf,
-    rules: Sequence[Rule] = (),
-    y_bounds: tuple[float, float] | None = None,
-) -> str:
-    """Draw lines with intervals, at least up to `x_end`. The pointer shows the values at its place (see page.js)."""
+def svg(chart: Chart) -> str:
+    """Draw a chart for the page."""
+    return _line_chart(chart) if isinstance(chart, LineChart) else _interval_chart(chart)
+
+
+def _line_chart(chart: LineChart) -> str:
+    """Draw lines with intervals. The pointer shows the values at its place (see page.js)."""
+    series, rules = chart.series, chart.rules
     xs = [each.x for each in series]
-    right = max(x_end, *(float(x.max()) for x in xs))
+    right = max(chart.x_end, *(float(x.max()) for x in xs))
     left = min(0.0, *(float(x.min()) for x in xs))
     across = Axis(left, right if right > left else left + 1, LEFT, WIDTH - RIGHT)
     ys = [part for each in series for part in (each.y, each.low, each.high)]
-    up = Axis(*(y_bounds or _bounds([*ys, [rule.y for rule in rules]])), HEIGHT - BOTTOM, TOP)
+    up = Axis(*(chart.y_bounds or _bounds([*ys, [rule.y for rule in rules]])), HEIGHT - BOTTOM, TOP)
     ends = (across.start, across.end)
     heights = [float(up.at(rule.y)) for rule in rules]
     drawn = [_straight(f"rule {rule.style}", ends, (y, y)) for rule, y in zip(rules, heights, strict=True)]
     drawn += [_line(each, across, up) for each in series]
     cursor = f'<line class="cursor" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
-    data = f' data-chart="{_hover(series, rules, across, up, x_label)}"'
-    content = _across(across, up, x_label) + _up(across, up, y_label) + "".join(drawn) + cursor
-    return _svg(title, HEIGHT, content, style="chart lines", data=data)
+    data = f' data-chart="{_hover(chart, across, up)}"'
+    content = _across(across, up, chart.x_label) + _up(across, up, chart.y_label) + "".join(drawn) + cursor
+    return _svg(chart.title, HEIGHT, content, style="chart lines", data=data)
 
 
 def _clipped(text: str, letters: int = 24) -> str:
     return text if len(text) <= letters else text[: letters - 1] + "…"
 
 
-def interval_chart(
-    title: str,
-    rows: Sequence[tuple[str, int, Interval]],
-    *,
-    x_label: str,
-    bounds: tuple[float, float] | None = None,
-    mark: float | None = None,
-) -> str:
-    """Draw one row per estimate: a point with its interval. `mark` is a dashed line to compare with."""
-    height = TOP + INTERVAL_ROW * len(rows) + BOTTOM
-    marked = [] if mark is None else [mark]
-    low, high = bounds or _bounds([*(interval for _, _, interval in rows), marked])
+def _interval_chart(chart: IntervalChart) -> str:
+    height = TOP + INTERVAL_ROW * len(chart.rows) + BOTTOM
+    marked = [] if chart.mark is None else [chart.mark]
+    low, high = chart.bounds or _bounds([*(interval for _, _, interval in chart.rows), marked])
     across = Axis(low, high, LABELS, WIDTH - RIGHT)
     up = Axis(0, 1, height - BOTTOM, TOP)
-    parts = [_across(across, up, x_label)]
+    parts = [_across(across, up, chart.x_label)]
     places = [float(across.at(value)) for value in marked]
     parts += [_straight("rule expert", (x, x), (up.end, up.start)) for x in places]
-    for number, (label, place, interval) in enumerate(rows):
+    for number, (label, place, interval) in enumerate(chart.rows):
         y = TOP + INTERVAL_ROW * (number + 0.5)
         value, left, right = (float(across.at(each)) for each in interval)
         parts.append(_text(LABELS - 8, y + 4, _clipped(label), anchor="end"))
-        if math.isfinite(left) and math.isfinite(right):
+        if interval.known:
             parts.append(_rectangle(place, (left, right), y, 14, f"{label}: {written(interval)}"))
         parts.append(_straight(f"line {classes(place)}", (value, value), (y - 9, y + 9)))
-    return _svg(title, height, "".join(parts))
+    return _svg(chart.title, height, "".join(parts))
 
 
 def bar_chart(title: str, labels: Sequence[str], values: Array, *, place: int, x_label: str) -> str:
@@ -279,7 +295,7 @@ def _rectangle(place: int, ends: tuple[float, float], y: float, height: float, t
 def written(interval: Interval, digits: int = 2) -> str:
     """Write an estimate with its interval: 0.97 [0.93, 1.00]."""
     value = f"{interval.value:z.{digits}f}"
-    if math.isfinite(interval.low) and math.isfinite(interval.high):
+    if interval.known:
         value += f" [{interval.low:z.{digits}f}, {interval.high:z.{digits}f}]"
     return value.replace("-", "−")
 

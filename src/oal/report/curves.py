@@ -1,4 +1,4 @@
-"""Learning curves of groups: records of several seeds brought onto common steps, with pointwise intervals."""
+"""Learning curves of groups: records of several seeds at common steps, with pointwise intervals."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from oal.report.statistics import Band
 
 Array = NDArray[np.float64]
 POINTS: dict[Kind, int] = {"behaviour": 40, "evaluation": 150}
-"""At most so many points of a curve; the behaviour's episodes are single ones, which only several make readable."""
+"""The most points of a curve; single episodes of the behaviour are noisy, so its points average more of them."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from oal.base.folder import flattened
 from oal.report.results import Run
 
 MAIN_FIELDS = ("policy", "cost", "preset")
@@ -26,21 +27,10 @@ class Group:
         return tuple(run for run in self.runs if not run.unfinished) or self.runs
 
 
-def flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Flatten a config: nested names are joined by dots, values become text."""
-    fields: dict[str, str] = {}
-    for name, value in config.items():
-        if isinstance(value, dict):
-            fields |= flat(value, f"{prefix}{name}.")
-        else:
-            fields[prefix + str(name)] = value if isinstance(value, str) else json.dumps(value)
-    return fields
-
-
 def settings(run: Run) -> dict[str, str]:
     """Return what defines the algorithm and its task's settings: everything but seed and environment."""
-    fields = flat(run.config)
-    return {name: value for name, value in fields.items() if name not in ("seed", "env")}
+    fields = {name: value for name, value in flattened(run.config).items() if name not in ("seed", "env")}
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
 
 
 def shared(runs: Sequence[Run]) -> dict[str, str]:

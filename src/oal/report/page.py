@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 
 from oal.base.plots import COLOURS
-from oal.report import charts, curves, statistics, summary
-from oal.report.charts import Rule, Series, short, written
+from oal.report import charts, statistics, summary, views
+from oal.report.charts import short, written
 from oal.report.groups import Group, algorithms, comparability, shared, tasks
 from oal.report.html import Html, Number, figure, folded, items, joined, safe, table, tag
-from oal.report.results import Certificate, Kind, LinearCost, Measure, Results, Run, certificate, gather, linear_cost
+from oal.report.results import Certificate, LinearCost, Measure, Results, Run, certificate, gather, linear_cost
 from oal.report.summary import AREA, FINAL_BEHAVIOUR, FINAL_EVALUATION, Aggregate, Reached
+from oal.report.views import CURVE_TITLES
 
 MEGABYTE = 2**20
-FILM_CAP = 4 * MEGABYTE
-ALL_FILMS_CAP = 32 * MEGABYTE
+VIDEO_CAP = 4 * MEGABYTE
+ALL_VIDEOS_CAP = 32 * MEGABYTE
 FEATURES_SHOWN = 30
-CURVE_TITLES: dict[Kind, str] = {"behaviour": "return while learning", "evaluation": "evaluation return"}
 # Lines stay visible on a dark ground.
 DARK_COLOURS = {"#000000": "#e6e9ec", "#0072B2": "#3d9fdc"}
 
@@ -57,7 +57,7 @@ def render(report: Report) -> str:
         "aggregates": ("Over all tasks", _aggregates(report)),
         "certificates": ("Imitation certificates", _certificates(report)),
         "costs": ("Learned linear costs", _costs(report)),
-        "films": ("Films", _films(report)),
+        "films": ("Videos", _videos(report)),
         "runs": ("What was run", _what_was_run(report)),
     }
     sections["failures"] = ("Failed, unfinished and left out", _failures(report))
@@ -241,18 +241,13 @@ def _levels(report: Report) -> Html:
 # Curves --------------------------------------------------------------------------------------------------------------
 
 
-def _series(label: str, place: int, curve: curves.Curve, *, of: int) -> Series:
-    notes = [f"{_count(int(n), 'seed')} of {of}" if n < of else "" for n in curve.seeds]
-    return Series(label, place, curve.steps, *curve.band, notes=notes)
-
-
 def _curves(report: Report) -> Html:
+    found = {title: views.learning_curves(report.groups, kind) for kind, title in CURVE_TITLES.items()}
     drawn = []
     for task in tasks(report.groups):
-        members = [group for group in report.groups if group.task == task]
-        pictures = [picture for kind in CURVE_TITLES if (picture := _task_chart(report, task, members, kind))]
-        if pictures:
-            drawn.append(joined([tag("h3", task), tag("div", *pictures, class_="charts")]))
+        shown = [_figure(title, by_task[task]) for title, by_task in found.items() if task in by_task]
+        if shown:
+            drawn.append(joined([tag("h3", task), _charts(shown)]))
     if not drawn:
         return Html()
     note = tag(
@@ -261,33 +256,12 @@ def _curves(report: Report) -> Html:
     return joined([Html(charts.legend(report.algorithms)), note, *drawn])
 
 
-def _task_chart(report: Report, task: str, groups: Sequence[Group], kind: Kind) -> Html | None:
-    series = [
-        _series(group.algorithm, report.place(group), curve, of=len(group.runs))
-        for group in groups
-        if (curve := curves.learning_curve(group, kind))
-    ]
-    if not series:
-        return None
-    runs = [run for group in groups for run in group.runs]
-    rules = [
-        *_rules("expert", (run.expert_return for run in runs)),
-        *_rules("random", (run.random_return for run in runs)),
-    ]
-    chart = charts.line_chart(
-        f"{task}: {CURVE_TITLES[kind]}",
-        series,
-        x_label="environment steps",
-        y_label="return",
-        x_end=max(float(run.steps[-1]) for run in runs),
-        rules=rules,
-    )
-    return figure(_capital(CURVE_TITLES[kind]), Html(chart))
+def _figure(caption: str, chart: charts.Chart) -> Html:
+    return figure(caption[:1].upper() + caption[1:], Html(charts.svg(chart)))
 
 
-def _rules(name: str, values: Iterable[float]) -> list[Rule]:
-    """Return a line per distinct return: another set of demonstrations may have another expert."""
-    return [Rule(name, value, style=name) for value in sorted({value for value in values if math.isfinite(value)})]
+def _charts(figures: Iterable[Html]) -> Html:
+    return tag("div", *figures, class_="charts")
 
 
 # Aggregates ----------------------------------------------------------------------------------------------------------
@@ -304,8 +278,16 @@ def _aggregates(report: Report) -> Html:
     if left_out:
         said = f"Left out, since an algorithm has no normalised returns there: {', '.join(left_out)}."
         parts.append(tag("p", said))
-    parts += [_aggregate_table(report), Html(charts.legend(report.algorithms)), _aggregate_curves(report)]
-    return joined([*parts, *(_aggregate(report, each) for each in summary.worth_drawing(report.aggregates))])
+    lines = [
+        _figure(f"inter-quartile mean, {title}", chart)
+        for kind, title in CURVE_TITLES.items()
+        if (chart := views.aggregate_curve(report.groups, over, kind))
+    ]
+    parts += [_aggregate_table(report), Html(charts.legend(report.algorithms)), _charts(lines) if lines else Html()]
+    for each in summary.worth_drawing(report.aggregates):
+        shown = _charts(_figure(caption, chart) for caption, chart in views.aggregate_charts(each).items())
+        parts.append(joined([tag("h3", each.measure[:1].upper() + each.measure[1:]), shown]))
+    return joined(parts)
 
 
 def _aggregate_table(report: Report) -> Html:
@@ -318,63 +300,7 @@ def _aggregate_table(report: Report) -> Html:
     return table(["Measure", "Algorithm", *estimators], rows, cards=True)
 
 
-def _aggregate(report: Report, each: Aggregate) -> Html:
-    """Draw one measure: two estimates, the performance profile, and who beats whom."""
-    places = {name: place for place, name in enumerate(report.algorithms)}
-    pictures = []
-    for estimator, x_label in summary.DRAWN_ESTIMATORS.items():
-        rows = [(name, place, each.estimates[name][estimator]) for name, place in places.items()]
-        chart = charts.interval_chart(f"{each.measure}: {estimator}", rows, x_label=x_label)
-        pictures.append(figure(_capital(estimator), Html(chart)))
-    profiles = [Series(name, place, each.thresholds, *each.profiles[name]) for name, place in places.items()]
-    chart = charts.line_chart(
-        f"{each.measure}: performance profile",
-        profiles,
-        x_label="normalised return τ",
-        y_label="share of runs above τ",
-        y_bounds=(-0.03, 1.03),
-    )
-    pictures.append(figure("Performance profile", Html(chart)))
-    if each.improvements:
-        chart = charts.interval_chart(
-            f"{each.measure}: probability of improvement",
-            [(f"{first} > {second}", places[first], found) for first, second, found in each.improvements],
-            x_label="probability that a run of the first is better",
-            bounds=(-0.03, 1.03),
-            mark=0.5,
-        )
-        pictures.append(figure("Probability of improvement", Html(chart)))
-    return joined([tag("h3", _capital(each.measure)), tag("div", *pictures, class_="charts")])
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def _aggregate_curves(report: Report) -> Html:
-    pictures = []
-    shared_tasks = report.aggregates[0].tasks
-    for kind, title in CURVE_TITLES.items():
-        series = []
-        for place, name in enumerate(report.algorithms):
-            members = [group for group in report.groups if group.algorithm == name and group.task in shared_tasks]
-            if curve := curves.aggregate_curve(members, kind):
-                series.append(Series(name, place, curve.steps, *curve.band))
-        if series:
-            chart = charts.line_chart(
-                f"Inter-quartile mean of the {title}",
-                series,
-                x_label="environment steps",
-                y_label="normalised return",
-                rules=[Rule("expert", 1.0)],
-            )
-            pictures.append(figure(f"Inter-quartile mean, {title}", Html(chart)))
-    if not pictures:
-        return Html()
-    return tag("div", *pictures, class_="charts")
-
-
-# Certificates, costs, films ------------------------------------------------------------------------------------------
+# Certificates, costs, videos -----------------------------------------------------------------------------------------
 
 CERTIFICATE_COLUMNS = ("Measure", "Seed", "Learner", "Interval", "Expert", "p", "Verdict")
 
@@ -397,7 +323,7 @@ def _certificates(report: Report) -> Html:
         return Html()
     note = (
         "How far the learner's episodes are from the expert's. Expert: what two sets of expert episodes give, for "
-        "returns and lengths the expert's mean. p: how often episodes dealt at random differ as much."
+        "returns and lengths the expert's mean. p: how often episodes split at random differ as much."
     )
     return joined([tag("p", note, class_="soft"), *parts])
 
@@ -419,8 +345,10 @@ def _costs(report: Report) -> Html:
             pictures.append(_cost_chart(report, group, features, list(costs)))
     if not pictures:
         return Html()
-    note = "Weights of the learned cost; bars are means over seeds, dots seeds. A positive weight makes a feature dear."
-    return joined([tag("p", note, class_="soft"), tag("div", *pictures, class_="charts")])
+    note = (
+        "Weights of the learned cost; bars are means over seeds, dots seeds. Positive weights are of costly features."
+    )
+    return joined([tag("p", note, class_="soft"), _charts(pictures)])
 
 
 def _cost_chart(report: Report, group: Group, features: Sequence[str], costs: Sequence[LinearCost]) -> Html:
@@ -438,8 +366,8 @@ def _cost_chart(report: Report, group: Group, features: Sequence[str], costs: Se
     return figure(title + more, Html(chart))
 
 
-def _films(report: Report) -> Html:
-    left = ALL_FILMS_CAP
+def _videos(report: Report) -> Html:
+    left = ALL_VIDEOS_CAP
     pairs = []
     for group in report.groups:
         for run in group.runs:
@@ -449,7 +377,7 @@ def _films(report: Report) -> Html:
             halves = []
             for name, path in (("learned", run.folder.video), ("expert", expert)):
                 if path.exists():
-                    content, size = _film(path, left)
+                    content, size = _video(path, left)
                     left -= size
                     halves.append(tag("div", content, tag("small", name)))
             pairs.append(
@@ -458,10 +386,10 @@ def _films(report: Report) -> Html:
     return tag("div", *pairs, class_="films") if pairs else Html()
 
 
-def _film(path: Path, left: int) -> tuple[Html, int]:
-    """Return a film as part of the page, or a line that says why not; and the bytes it took."""
+def _video(path: Path, left: int) -> tuple[Html, int]:
+    """Return a video as part of the page, or a line that says why not; and the bytes it took."""
     size = path.stat().st_size
-    if size > min(FILM_CAP, left):
+    if size > min(VIDEO_CAP, left):
         said = f"{path} has {size / MEGABYTE:.1f} MB, too much for this page: open the file itself."
         return tag("p", said, class_="soft"), 0
     data = path.read_bytes()

@@ -1,80 +1,72 @@
 """The report's charts as PNG and SVG files, in the house's style."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from oal.base import plots
-from oal.report import charts, curves
-from oal.report.groups import Group, algorithms, tasks
-from oal.report.results import Kind
-from oal.report.summary import DRAWN_ESTIMATORS, Aggregate, worth_drawing
+import numpy as np
 
-Y_LABELS: dict[Kind, str] = {"behaviour": "return while learning", "evaluation": "evaluation return"}
+from oal.base import plots
+from oal.report import views
+from oal.report.charts import Chart, IntervalChart, LineChart, short
+from oal.report.groups import Group
+from oal.report.summary import Aggregate, worth_drawing
+
+DASHES = ("-", "--", ":", "-.")
+RULES = {"expert": "--", "random": ":"}
 
 
 def draw(stem: Path, groups: Sequence[Group], aggregates: Sequence[Aggregate]) -> list[Path]:
     """Draw learning curves and aggregates beside a report; return the PNG files (an SVG stands beside each)."""
     made = []
-    for kind in Y_LABELS:
-        if any(run.has(kind) for group in groups for run in group.runs):
-            made.append(_curves(stem.with_name(f"{stem.name}-{kind}"), groups, kind))
+    for kind in views.CURVE_TITLES:
+        if found := views.learning_curves(groups, kind):
+            titled = {chart.title: chart for chart in found.values()}
+            made.append(_picture(stem.with_name(f"{stem.name}-{kind}"), titled, width=4.4))
     for each in worth_drawing(aggregates):
         name = each.measure.replace("'", "").replace(" ", "-")
-        made.append(_aggregate(stem.with_name(f"{stem.name}-{name}"), each))
+        found, height = views.aggregate_charts(each), 0.4 * len(each.estimates) + 2.2
+        made.append(_picture(stem.with_name(f"{stem.name}-{name}"), found, width=3.4, height=height))
     return made
 
 
-def _style(names: Sequence[str], name: str) -> dict[str, Any]:
-    place = names.index(name)
-    dashes = ("-", "--", ":", "-.")
-    return {"color": plots.COLOURS[place % len(plots.COLOURS)], "ls": dashes[place // len(plots.COLOURS) % len(dashes)]}
-
-
-def _axes_of(axes: Any, columns: int) -> list[Any]:
-    return [axes] if columns == 1 else list(axes)
-
-
-def _curves(path: Path, groups: Sequence[Group], kind: Kind) -> Path:
-    names, shown = algorithms(groups), tasks(groups)
-    with plots.picture(path, columns=len(shown), width=4.4) as axes:
-        for one, task in zip(_axes_of(axes, len(shown)), shown, strict=True):
-            members = [group for group in groups if group.task == task]
-            for group in members:
-                if curve := curves.learning_curve(group, kind):
-                    style = _style(names, group.algorithm)
-                    one.plot(curve.steps, curve.band.value, label=group.algorithm, **style)
-                    one.fill_between(
-                        curve.steps, curve.band.low, curve.band.high, color=style["color"], alpha=0.2, lw=0
-                    )
-            experts = {run.expert_return for group in members for run in group.runs}
-            for place, value in enumerate(sorted(value for value in experts if math.isfinite(value))):
-                one.axhline(value, color="black", ls="--", lw=1, label="expert" if place == 0 else None)
-            one.set(title=task, xlabel="environment steps", ylabel=Y_LABELS[kind])
-            one.xaxis.set_major_formatter(lambda step, _: charts.short(step))
-            one.legend(fontsize=7)
+def _picture(path: Path, found: Mapping[str, Chart], **size: float) -> Path:
+    with plots.picture(path, columns=len(found), **size) as axes:
+        for one, (title, chart) in zip(np.ravel(axes), found.items(), strict=True):
+            _lines(one, chart) if isinstance(chart, LineChart) else _intervals(one, chart)
+            one.set(title=title, xlabel=chart.x_label)
     return Path(f"{path}.png")
 
 
-def _aggregate(path: Path, each: Aggregate) -> Path:
-    names = list(each.estimates)
-    with plots.picture(path, columns=len(DRAWN_ESTIMATORS) + 1, width=3.4, height=0.4 * len(names) + 2.2) as axes:
-        for one, (estimator, label) in zip(axes, DRAWN_ESTIMATORS.items(), strict=False):
-            for row, name in enumerate(names):
-                value, low, high = each.estimates[name][estimator]
-                colour = _style(names, name)["color"]
-                one.barh(row, high - low, left=low, color=colour, alpha=0.5, height=0.6)
-                one.plot([value, value], [row - 0.4, row + 0.4], color=colour, lw=2)
-            one.use_sticky_edges = False
-            one.set(title=estimator, xlabel=label)
-            one.set_yticks(range(len(names)), names if one is axes[0] else [""] * len(names))
-            one.invert_yaxis()
-        for name in names:
-            style = _style(names, name)
-            profile = each.profiles[name]
-            axes[-1].plot(each.thresholds, profile.value, label=name, **style)
-            axes[-1].fill_between(each.thresholds, profile.low, profile.high, color=style["color"], alpha=0.2, lw=0)
-        axes[-1].set(title="performance profile", xlabel="normalised return", ylabel="share of runs above")
-        axes[-1].legend(fontsize=7)
-    return Path(f"{path}.png")
+def _style(place: int) -> dict[str, Any]:
+    """Return the colour of the algorithm at a place, and dashes once the colours are used up."""
+    again, colour = divmod(place, len(plots.COLOURS))
+    return {"color": plots.COLOURS[colour], "ls": DASHES[again % len(DASHES)]}
+
+
+def _lines(axes: Any, chart: LineChart) -> None:
+    for series in chart.series:
+        style = _style(series.place)
+        axes.plot(series.x, series.y, label=series.label, **style)
+        axes.fill_between(series.x, series.low, series.high, color=style["color"], alpha=0.2, lw=0)
+    named = set()
+    for rule in chart.rules:
+        label = None if rule.label in named else rule.label
+        axes.axhline(rule.y, color="black", ls=RULES[rule.style], lw=1, label=label)
+        named.add(rule.label)
+    axes.set(ylabel=chart.y_label, ylim=chart.y_bounds)
+    axes.xaxis.set_major_formatter(lambda value, _: short(value))
+    axes.legend(fontsize=7)
+
+
+def _intervals(axes: Any, chart: IntervalChart) -> None:
+    for row, (_, place, (value, low, high)) in enumerate(chart.rows):
+        colour = _style(place)["color"]
+        axes.barh(row, high - low, left=low, color=colour, alpha=0.5, height=0.6)
+        axes.plot([value, value], [row - 0.4, row + 0.4], color=colour, lw=2)
+    if chart.mark is not None:
+        axes.axvline(chart.mark, color="black", ls="--", lw=1)
+    axes.use_sticky_edges = False
+    axes.set(xlim=chart.bounds)
+    axes.set_yticks(range(len(chart.rows)), [label for label, _, _ in chart.rows], fontsize=7)
+    axes.invert_yaxis()

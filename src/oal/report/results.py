@@ -1,4 +1,4 @@
-"""What run folders hold, read with suspicion: a damaged folder becomes a line of the report, never its end."""
+"""What run folders hold; a damaged folder becomes a line of the report and never stops it."""
 
 import json
 import math
@@ -205,6 +205,13 @@ def progress(run: Run) -> str:
 # What a run may hold besides -----------------------------------------------------------------------------------------
 
 
+def _read_object(path: Path) -> dict[str, Any]:
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: not a JSON object")
+    return value
+
+
 @dataclass(frozen=True)
 class LinearCost:
     """The weights of a learned linear cost, and the cost of the absorbing state."""
@@ -219,9 +226,7 @@ def linear_cost(run: Run) -> LinearCost | None:
     path = run.folder.path / "cost.json"
     if not path.exists():
         return None
-    value = read_json(path)
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: not a JSON object")
+    value = _read_object(path)
     features, weights = value.get("features"), value.get("weights")
     if not isinstance(features, list) or not isinstance(weights, list) or len(features) != len(weights):
         raise InputError(f"{path}: 'features' and 'weights' must be lists of one length")
@@ -256,9 +261,7 @@ def certificate(run: Run) -> Certificate | None:
     path = run.folder.certificate
     if not path.exists():
         return None
-    written = read_json(path)
-    if not isinstance(written, dict):
-        raise InputError(f"{path}: not a JSON object")
+    written = _read_object(path)
     found = [_measure(name, entry) for name, entry in written.items() if isinstance(entry, dict)]
     return Certificate(tuple(each for each in found if each), str(written.get("worst_simplex") or ""))
 

@@ -29,6 +29,10 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+    @property
+    def known(self) -> bool:
+        return bool(np.isfinite(self.low) and np.isfinite(self.high))
+
 
 class Band(NamedTuple):
     """The same for every point of a curve."""
@@ -118,35 +122,32 @@ def known(scores: Scores) -> bool:
     return any(task.shape[-1] > 1 for task in scores)
 
 
+def band(estimator: Callable[..., Array], *scores: Scores, replications: int = 1_000, seed: int = 0) -> Band:
+    """Return an estimate, of one number or [points], with its pointwise 95 % interval; scores are [points, seeds].
+
+    The limits are percentiles of a stratified bootstrap; several algorithms are drawn apart.
+    """
+    value = estimator(*scores)
+    if not any(known(each) for each in scores):
+        return Band(value, np.full_like(value, np.nan), np.full_like(value, np.nan))
+    rng = np.random.default_rng(seed)
+    low, high = limits(estimator(*(resample(each, replications, rng) for each in scores)))
+    return Band(value, low, high)
+
+
 def interval(
     estimator: Callable[..., Array], *scores: Scores, replications: int = REPLICATIONS, seed: int = 0
 ) -> Interval:
-    """Return an estimate with its 95 % interval: percentiles of a stratified bootstrap; algorithms are drawn apart."""
-    value = float(estimator(*scores))
-    if not any(known(each) for each in scores):
-        return Interval(value, np.nan, np.nan)
-    rng = np.random.default_rng(seed)
-    low, high = limits(estimator(*(resample(each, replications, rng) for each in scores)))
-    return Interval(value, float(low), float(high))
-
-
-def band(estimator: Estimator, scores: Scores, *, replications: int = 1_000, seed: int = 0) -> Band:
-    """Return a curve with its pointwise 95 % interval. Scores are [points, seeds] per task."""
-    value = estimator(scores)
-    if not known(scores):
-        return Band(value, np.full_like(value, np.nan), np.full_like(value, np.nan))
-    low, high = limits(estimator(resample(scores, replications, np.random.default_rng(seed))))
-    return Band(value, low, high)
+    """Return one number with its 95 % interval."""
+    found = band(estimator, *scores, replications=replications, seed=seed)
+    return Interval(*(float(part) for part in found))
 
 
 def profile_band(scores: Scores, thresholds: Array, *, replications: int = 1_000, seed: int = 0) -> Band:
     """Return the performance profile with its pointwise 95 % interval."""
-    value = profile(scores, thresholds)
-    if not known(scores):
-        return Band(value, np.full_like(value, np.nan), np.full_like(value, np.nan))
-    drawn = profile(resample(scores, replications, np.random.default_rng(seed)), thresholds)
-    low, high = limits(np.moveaxis(drawn, 0, -1))
-    return Band(value, low, high)
+    return band(
+        lambda drawn: np.moveaxis(profile(drawn, thresholds), -1, 0), scores, replications=replications, seed=seed
+    )
 
 
 # Of one run's curve --------------------------------------------------------------------------------------------------
@@ -176,7 +177,10 @@ def area(steps: Array, values: Array) -> float:
 
 
 def final(steps: Array, values: Array, *, share: float = 0.1) -> float:
-    """Return the mean of the values in the last tenth of the steps, or the last value if none lies there."""
+    """Return the mean of the values in the last tenth of the steps, or the last value if none lies there.
+
+    A record tells of the steps since the one before it, so the record at nine tenths of the way is not of the last one.
+    """
     has = np.isfinite(values)
     if not has.any():
         return float("nan")

@@ -3,8 +3,8 @@
 import csv
 import io
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,11 +29,8 @@ def _area(run: Run, normalised: bool) -> float:
     return statistics.area(run.steps, run.values("behaviour", normalised=normalised))
 
 
-MEASURES: dict[str, Callable[[Run, bool], float]] = {
-    FINAL_EVALUATION: _final("evaluation"),
-    FINAL_BEHAVIOUR: _final("behaviour"),
-    AREA: _area,
-}
+FINAL: dict[Kind, str] = {"evaluation": FINAL_EVALUATION, "behaviour": FINAL_BEHAVIOUR}
+MEASURES: dict[str, Callable[[Run, bool], float]] = {name: _final(kind) for kind, name in FINAL.items()} | {AREA: _area}
 
 # Within one task the median is that of the seeds; over tasks it is that of the tasks' means.
 WITHIN_TASK: dict[str, Estimator] = statistics.AGGREGATES | {"median": lambda scores: np.median(scores[0], axis=-1)}
@@ -127,6 +124,38 @@ def aggregate(groups: Sequence[Group], measure: str) -> Aggregate | None:
     )
 
 
+MILESTONES = (25_000, 50_000, 100_000, 150_000, 300_000, 1_000_000, 3_000_000)
+KEPT_LEVEL = 0.9
+
+
+def at_milestones(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
+    """Yield what each group had reached at round numbers of steps and at its end: normalised, the mean over seeds.
+
+    A value is the final one (`statistics.final`) of the runs as they were then. `kept` is the share of evaluations from
+    there to the end that are at 90 % of the expert or above.
+    """
+    for group in groups:
+        for step in sorted({*MILESTONES, *(int(run.steps[-1]) for run in group.judged)}):
+            runs = [run for run in group.judged if run.steps[-1] >= step]
+            then = replace(group, runs=tuple(run.until(step) for run in runs))
+            seeds = {kind: scores(then, measure) for kind, measure in FINAL.items()}
+            if not any(values.size for values in seeds.values()):
+                continue
+            row: dict[str, Any] = {"task": group.task, "algorithm": group.algorithm, "steps": step, "seeds": len(runs)}
+            for kind, measure in FINAL.items():
+                found = estimate(then, measure) or Interval(np.nan, np.nan, np.nan)
+                least = min(seeds[kind], default=np.nan)
+                row |= {kind: found.value, f"{kind}_low": found.low, f"{kind}_high": found.high, f"{kind}_least": least}
+            yield row | {"kept": _kept(runs, step)}
+
+
+def _kept(runs: Sequence[Run], step: int) -> float:
+    """Return the share of evaluations from a step on that reach the level, the mean over seeds that have any."""
+    later = [run.values("evaluation", normalised=True)[run.steps >= step] for run in runs]
+    shares = [(values[np.isfinite(values)] >= KEPT_LEVEL).mean() for values in later if np.isfinite(values).any()]
+    return float(np.mean(shares)) if shares else np.nan
+
+
 # Of the four estimates, the two that say most about few runs are drawn.
 DRAWN_ESTIMATORS = {"inter-quartile mean": "normalised return", "optimality gap": "lower is better"}
 
@@ -140,6 +169,11 @@ def worth_drawing(aggregates: Sequence[Aggregate]) -> list[Aggregate]:
 # As files ------------------------------------------------------------------------------------------------------------
 
 COLUMNS: tuple[str, ...] = ("task", "algorithm", "quantity", "scale", "estimator", "seeds", "value", "low", "high")
+MILESTONE_COLUMNS: tuple[str, ...] = (
+    *("task", "algorithm", "steps", "seeds"),
+    *(f"{kind}{part}" for kind in FINAL for part in ("", "_low", "_high", "_least")),
+    "kept",
+)
 
 
 def tidy(groups: Sequence[Group], aggregates: Sequence[Aggregate]) -> Iterator[dict[str, Any]]:
@@ -180,12 +214,12 @@ def _reached_rows(found: Reached | None) -> Iterator[dict[str, Any]]:
         yield row | {"estimator": "share of seeds", "seeds": found.seeds, "value": seeds / found.seeds}
 
 
-def csv_text(groups: Sequence[Group], aggregates: Sequence[Aggregate]) -> str:
-    """Return the tidy table as CSV; what is not known, or never happened, is an empty cell."""
+def csv_text(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:
+    """Return rows as CSV; what is not known, or never happened, is an empty cell."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\n")
+    writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    for row in tidy(groups, aggregates):
+    for row in rows:
         writer.writerow({key: "" if _unknown(value) else value for key, value in row.items()})
     return out.getvalue()
 
@@ -231,7 +265,7 @@ def main_kind(group: Group) -> Kind:
 def _latex_interval(found: Interval | None) -> str:
     if found is None:
         return "--"
-    if np.isnan(found.low):
+    if not found.known:
         return f"${found.value:z.2f}$"
     return rf"${found.value:z.2f}$ $[{found.low:z.2f}, {found.high:z.2f}]$"
 

@@ -1,0 +1,215 @@
+"""Draws the tabular figures of `oal.lab.figures`: every cell over its seeds, then data, pictures and decided claims."""
+
+import functools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oal.base import files, plots, seeding
+from oal.base.console import progress
+from oal.base.folder import plain
+from oal.base.provenance import provenance
+from oal.base.stats import Mean, mean_interval
+from oal.errors import InputError, at_least, choice
+from oal.lab.claims import Claim, Statement, saved
+from oal.lab.figures import TABULAR, Grid, Settings
+from oal.tabular import mdp
+from oal.tabular.costsets import CostSet
+from oal.tabular.learner import TabularOAL, behavioural_cloning, learn_seeds
+
+Array = NDArray[np.float64]
+POSITIVE = ("demonstrations", "alphas", "scales", "scale_demonstrations", "bonus_scale", "bc_seeds")
+NOT_IN_CELLS = ("episodes", "bc_seeds")
+
+
+def draw(
+    name: str,
+    out: str | os.PathLike[str],
+    *,
+    threads: int | None = None,
+    show_progress: bool = True,
+    **changes: Any,
+) -> list[Claim]:
+    """Draw one figure into a folder, with some of its settings changed; return what it decides."""
+    figure = TABULAR[choice("figure", name, TABULAR)]
+    for change in changes:
+        choice("setting", change, figure.settings)
+    settings = figure.settings | changes
+    _check(settings)
+    out, grids = Path(out), figure.grids(settings)
+    tables = [Table(title, grid, settings) for title, grid in grids.items()]
+    with progress(f"{name}: runs", sum(table.runs for table in tables), enabled=show_progress) as advance:
+        for table in tables:
+            table.fill(settings["episodes"], threads=threads, advance=advance)
+    claims = [
+        claim
+        for statement in figure.statements(settings, lambda *key: tables[0].interval(key).mean)
+        for table in tables
+        for claim in table.decide(statement)
+    ]
+    _picture(out / name, tables, figure.title.format(**settings))
+    for table in tables:
+        files.write_csv(out / f"{table.name}.csv", table.rows())
+    files.write_csv(out / "claims.csv", [claim.row for claim in claims])
+    shape = {title: {"along": grid.along, "variants": grid.variants} for title, grid in grids.items()}
+    files.write_json(out / "config.json", plain({"figure": name, **settings, "grids": shape, **provenance()}))
+    return claims
+
+
+def _check(settings: Settings) -> None:
+    at_least("number of seeds", settings["seeds"], 1)
+    at_least("number of episodes", settings["episodes"], 1)
+    for name in POSITIVE:
+        given = settings.get(name, (1,))
+        values = given if isinstance(given, Sequence) else (given,)
+        if not values or min(values) <= 0:
+            raise InputError(f"{name} is {list(values)}: it must list positive numbers")
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# Cells
+
+
+@functools.cache
+def _problem(name: str, horizon: int, alpha: float, n_states: int) -> mdp.FiniteMDP:
+    if name == "chain":
+        return mdp.chain(horizon, alpha)
+    return mdp.spawn(n_states, horizon) if name == "spawn" else mdp.from_gymnasium(name, horizon)
+
+
+def regrets(
+    cell: Settings, episodes: int, *, threads: int | None = None, advance: Callable[[int], None] = lambda _: None
+) -> list[float]:
+    """Return each seed's regret per episode, of Algorithm 2 or of behavioural cloning.
+
+    A seed has the same demonstrations and random stream in every variant, so that variants are compared in pairs.
+    """
+    learner = dict(cell)
+    about = {name: learner.pop(name, 0) for name in ("horizon", "alpha", "n_states")}
+    problem = _problem(learner.pop("problem"), **about)
+    n, seeds, cloning = learner.pop("demonstrations"), learner.pop("seeds"), learner.pop("cloning", False)
+    expert = mdp.expert_policy(problem)
+
+    def demos(seed: int) -> mdp.Trajectories:
+        return mdp.sample(problem, expert, n, rng=seeding.generator(seed, "demonstrations", n))
+
+    if not cloning:
+        return learn_seeds(
+            lambda seed: TabularOAL(problem, demos(seed), seed=seed, **learner),
+            range(seeds),
+            episodes,
+            threads=threads,
+            each=lambda learner: learner.regret[-1] / episodes,
+            advance=advance,
+        )
+    box, d_expert, found = CostSet("box", problem.shape), mdp.occupancy(problem, expert), []
+    for seed in range(seeds):
+        cloned = behavioural_cloning(demos(seed), problem.shape)
+        found.append(box.support(mdp.occupancy(problem, cloned) - d_expert))
+        advance(1)
+    return found
+
+
+class Table:
+    """A grid's cells with one regret per seed."""
+
+    def __init__(self, name: str, grid: Grid, settings: Settings) -> None:
+        self.name, self.grid = name, grid
+        # lists are what grids are made of; the other settings are every cell's
+        shared = {key: value for key, value in settings.items() if not isinstance(value, tuple)}
+        self.cells = {
+            (place, variant): {key: value for key, value in (shared | one | other).items() if key not in NOT_IN_CELLS}
+            for place, one in grid.along.items()
+            for variant, other in grid.variants.items()
+        }
+        self._values: dict[tuple[Any, str], Array] = {}
+
+    @property
+    def runs(self) -> int:
+        return sum(cell["seeds"] for cell in self.cells.values())
+
+    def fill(self, episodes: int, **run: Any) -> None:
+        for key, cell in self.cells.items():
+            self._values[key] = np.asarray(regrets(cell, episodes, **run))
+
+    def values(self, key: tuple[Any, str]) -> Array:
+        """Return a cell's regrets; the variant "a / b" stands for the ratio of two, seed by seed."""
+        place, variant = key
+        first, _, second = variant.partition(" / ")
+        return self._values[place, first] / self._values[place, second] if second else self._values[key]
+
+    def interval(self, key: tuple[Any, str]) -> Mean:
+        return mean_interval(self.values(key))
+
+    def rows(self) -> list[dict[str, Any]]:
+        found = []
+        for key, values in self._values.items():
+            interval = mean_interval(values)
+            cell = self.cells[key] | {self.grid.axis: key[0], "variant": key[1]}
+            # one seed has no interval
+            width = "" if np.isnan(interval.half_width) else round(interval.half_width, 6)
+            row = {name: cell[name] for name in self.grid.columns}
+            found.append(row | {"seeds": interval.n, "mean": round(interval.mean, 6), "half_width_95": width})
+        return found
+
+    def decide(self, statement: Statement) -> Iterator[Claim]:
+        """Decide a statement, if it speaks of this grid's axis."""
+        symbol = self.grid.symbol
+        if symbol not in (statement.axis, statement.held):
+            return
+        places = self.grid.along if statement.held == symbol else self.grid.variants
+        for held in places if statement.at is None else statement.at:
+            for pair in statement.pairs:
+                keys = [(held, side) if statement.held == symbol else (side, held) for side in pair]
+                named = " against ".join(self._named(statement.axis, side) for side in pair)
+                difference = saved(*(self.values(key) for key in keys), paired=statement.paired)
+                yield statement.decided(f"{self._named(statement.held, held)}: {named}", difference)
+
+    def _named(self, axis: str, value: Any) -> str:
+        return value if isinstance(value, str) else f"{axis}={value:g}"
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# Pictures
+
+
+def _picture(path: Path, tables: Sequence[Table], title: str) -> None:
+    if isinstance(next(iter(tables[0].grid.along)), str):
+        _bars(path, tables[0])
+        return
+    with plots.picture(path, columns=len(tables)) as axes:
+        for one, table in zip(np.ravel(axes), tables, strict=True):
+            _errorbars(one, table)
+            one.set_title(title if table is tables[0] else "dashed: no bonus")
+
+
+def _errorbars(axes: Any, table: Table) -> None:
+    """Draw each variant over the axis, which is logarithmic: what is at 0 becomes a dashed line."""
+    grid = table.grid
+    places = [place for place in grid.along if place > 0]
+    for variant in grid.variants:
+        points = [table.interval((place, variant)) for place in places]
+        means, widths = [p.mean for p in points], [p.half_width for p in points]
+        line = axes.errorbar(places, means, widths, marker="o", ms=3, capsize=2, label=variant)
+        if 0 in grid.along:
+            axes.axhline(table.interval((0, variant)).mean, ls="--", lw=1, color=line[0].get_color())
+    axes.set(xscale="log", xlabel=grid.label, ylabel="AL regret per episode")
+    axes.set_ylim(bottom=0)
+    axes.legend()
+
+
+def _bars(path: Path, table: Table) -> None:
+    """Draw one panel for each place along the axis, with a bar for each variant."""
+    tasks, variants = list(table.grid.along), list(table.grid.variants)
+    with plots.picture(path, columns=len(tasks), width=4.4, height=4.2) as axes:
+        for one, task in zip(axes, tasks, strict=True):
+            points = [table.interval((task, variant)) for variant in variants]
+            means, widths = [p.mean for p in points], [p.half_width for p in points]
+            one.barh(range(len(variants)), means, xerr=widths, color=plots.COLOURS[0])
+            one.set_yticks(range(len(variants)), variants if one is axes[0] else [""] * len(variants), fontsize=7)
+            one.set(title=task, xlabel="AL regret per episode", xscale="log")
+            one.invert_yaxis()
