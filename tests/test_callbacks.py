@@ -25,6 +25,9 @@ class Learner:
     def play(self, steps: int) -> None:
         self.block_begun, self.step = self.step, self.step + steps
 
+    def passed(self, every: int) -> bool:
+        return self.block_begun // every != self.step // every
+
     def evaluate(self, *, episodes: int) -> Evaluation:
         value = self.returns.pop(0)
         return Evaluation(np.full(episodes, value), np.full(episodes, 7), None)

@@ -4,6 +4,7 @@ import json
 import math
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from oal.deep import certificate
 from oal.deep.al_regret import Features, RegretMeter, episode_masses
 from oal.deep.certificate import certify
 from oal.demos import Trajectory
-from oal.demos.pairs import encoded_pairs
+from oal.demos.pairs import encode
 from oal.demos.record import record_demos
 from oal.envs import Envs, EnvSpec, uniform_actions
 from oal.errors import InputError
@@ -141,7 +142,7 @@ def test_the_learned_cost_is_averaged_over_occupancies(rng) -> None:
 
 def prepared(learner: list[Trajectory], held_out: list[Trajectory], spec: EnvSpec = SPEC) -> certificate._Sets:
     features = Features(held_out, spec)
-    made = [certificate._episode(t, features, None, None) for t in learner + held_out]
+    made = [certificate._episode(t, features, None, None) for t in encode(learner + held_out, spec)]
     n, count = len(learner), len(made)
     return certificate._Sets(made, np.arange(n), np.arange(n, count), np.arange(n, count))
 
@@ -447,6 +448,11 @@ def test_shared_reset_seeds_are_warned_of(rng) -> None:
 
 
 # The regret meter ----------------------------------------------------------------------------------------------------
+
+
+def encoded_pairs(trajectory: Trajectory, spec: Any) -> tuple[np.ndarray, np.ndarray]:
+    (episode,) = encode([trajectory], spec)
+    return episode.observation, episode.action
 
 
 def feed(meter: RegretMeter, streams: list[list[Trajectory]], rng: np.random.Generator) -> list[Trajectory]:

@@ -14,9 +14,11 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import games
 from games import CONTINUOUS, DICTIONARY, DISCRETE, HORIZON, Walk, demos_of
 from oal.base import checkpoint
-from oal.deep.loop import GAIL, OAL, DivergedError, ExpertData
+from oal.deep.loop import GAIL, OAL, DivergedError
 from oal.deep.presets import COSTS, OFF_POLICY, POLICIES
+from oal.deep.replay import ExpertData
 from oal.demos import Demos, Trajectory
+from oal.demos.pairs import encode
 from oal.envs import VectorEnvs
 from oal.errors import InputError
 
@@ -214,6 +216,23 @@ def test_on_policy_steps_are_judged_by_the_cost_they_were_played_under(policy: s
     assert len({id(cost) for cost, _ in improved_with}) == 5, "the cost moves after each of them"
 
 
+def test_the_cost_stays_as_it_is_during_the_warm_up() -> None:
+    learner = make(settings={"replay.warmup_steps": 50, "cost.update_every": 10})
+    seen: list[tuple[int, int]] = []
+    learner.learn(80, callback=lambda learner: seen.append((learner.step, learner.cost_updates)))
+    assert seen == [(10, 0), (20, 0), (30, 0), (40, 0), (50, 1), (60, 2), (70, 3), (80, 4)]
+
+
+@pytest.mark.parametrize("policy, log_std", [("mdpo", -3.0), ("trpo", -2.0)])
+def test_a_cloned_policy_is_as_wide_as_the_preset_says(policy: str, log_std: float) -> None:
+    learner = make(policy)
+    learner.pretrain()
+    _, found = np.split(
+        learner.player.actor.outputs(np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)), 2, 1
+    )
+    np.testing.assert_allclose(found, log_std, atol=1e-5)
+
+
 def test_the_true_cost_is_for_testing_the_policy_player_alone() -> None:
     learner = make(cost=None)
     learner.learn(60)
@@ -367,7 +386,7 @@ def test_expert_transitions_are_those_with_both_ends() -> None:
     endless = Trajectory(observations[:4], actions, np.arange(4.0), truncated=True)
     thinned = Trajectory(observations[:4], actions, np.arange(4.0), terminated=True, stride=3)
 
-    expert = ExpertData(Demos((whole,)), spec, 0.9)
+    expert = ExpertData(encode(Demos((whole,)), spec), spec, 0.9)
     batch = learner.memory.unpack(expert.rows)
     np.testing.assert_array_equal(batch.observation, observations[:4])
     np.testing.assert_allclose(batch.action[:, 0], np.linspace(-1, 1, 4), atol=1e-6)
@@ -376,12 +395,12 @@ def test_expert_transitions_are_those_with_both_ends() -> None:
     np.testing.assert_array_equal(batch.cost, -np.arange(4.0))
     assert expert.absorbing_mass == pytest.approx(0.9**4)
 
-    expert = ExpertData(Demos((endless,)), spec, 0.9)
+    expert = ExpertData(encode(Demos((endless,)), spec), spec, 0.9)
     assert (len(expert.time), len(expert.rows)) == (4, 3)
     assert not learner.memory.unpack(expert.rows).terminated.any()
     assert expert.absorbing_mass == 0.0
 
-    expert = ExpertData(Demos((thinned,)), spec, 0.9)
+    expert = ExpertData(encode(Demos((thinned,)), spec), spec, 0.9)
     assert (len(expert.time), len(expert.rows)) == (4, 0)
     np.testing.assert_array_equal(expert.time, [0, 3, 6, 9])
     assert expert.absorbing_mass == pytest.approx(0.9**12)

@@ -6,7 +6,7 @@ import pytest
 from oal.base.arrays import below, prefixed
 from oal.demos import Demos, Trajectory
 from oal.demos.pack import pack, unpack
-from oal.demos.pairs import encode, encoded_pairs
+from oal.demos.pairs import encode
 from oal.envs import EnvSpec
 from oal.errors import InputError
 from shapes import check_shapes
@@ -30,7 +30,6 @@ def test_every_step_is_encoded_as_the_learners_own(rng):
         assert encoded.action[t] == pytest.approx(2 * (trajectory.actions[t] - low) / (high - low) - 1, abs=1e-6)
     assert encoded.observation.dtype == encoded.action.dtype == np.float32
     assert encoded.time.tolist() == [0, 1, 2, 3, 4]
-    assert all(map(np.array_equal, encoded_pairs(trajectory, CONTINUOUS), (encoded.observation, encoded.action)))
 
 
 def test_discrete_actions_are_one_hot_and_pictures_flat(rng):

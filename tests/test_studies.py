@@ -40,6 +40,20 @@ def test_on_policy_figures_use_vector_environments(tmp_path: Path) -> None:
         assert {run.config.total_steps for run in sweep.runs()} == {1_000_000}
 
 
+def test_the_papers_trpo_has_one_environment_and_clones_where_the_paper_does(tmp_path: Path) -> None:
+    shown = tmp_path / "demonstrations"
+    shown.mkdir()
+    for env in ("Ant-v5", "Humanoid-v5"):
+        (shown / f"{env}.npz").touch()
+    sweep = deep_figures.plan("gail-vs-oal", scale="paper", policy="trpo", out=tmp_path, demonstrations=shown)
+    configs = [run.config for run in sweep.runs()]
+    assert len(configs) == 5 * 5 * 3
+    assert {config.learner.environments for config in configs} == {1}
+    cloned = {(c.env, c.learner.cost) for c in configs if c.learner.bc_config is not None}
+    assert cloned == {(env, cost) for env in ("HalfCheetah-v5", "Humanoid-v5") for cost in ("neural", "gail")}
+    assert {c.learner.bc_config.epochs for c in configs if c.learner.bc_config} == {1_000}
+
+
 def test_what_each_figure_varies(tmp_path: Path) -> None:
     lipschitz = [run.config for run in deep_figures.plan("lipschitz", out=tmp_path).runs()]
     assert {(c.learner.cost, c.learner.cost_config.lipschitz) for c in lipschitz} == {  # pyright: ignore

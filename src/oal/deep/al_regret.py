@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from oal import equations
 from oal.demos import Trajectory
-from oal.demos.pairs import encoded_pairs
+from oal.demos.pairs import Encoded, encode
 from oal.envs import EnvSpec, OccupancyMasses, occupancy_masses
+from oal.envs.names import input_names
 from oal.errors import InputError, at_least
 
 Array = NDArray[np.float64]
@@ -25,16 +26,17 @@ class Features:
     A feature in which the expert never varies keeps its own unit.
     """
 
-    def __init__(self, expert: Sequence[Trajectory], spec: EnvSpec, *, names: Sequence[str] | None = None) -> None:
-        if names is None:
-            names = [f"obs[{i}]" for i in range(spec.observation_size)]
-            names += [f"action[{i}]" for i in range(spec.action_size)]
+    def __init__(
+        self, expert: Sequence[Trajectory | Encoded], spec: EnvSpec, *, names: Sequence[str] | None = None
+    ) -> None:
+        names = input_names(spec) if names is None else names
         if len(names) != spec.observation_size + spec.action_size:
             raise InputError(
                 f"{len(names)} names are given for {spec.observation_size} observations and {spec.action_size} actions"
             )
         self.names = (*names, "absorbing")
-        steps = np.concatenate([np.concatenate(encoded_pairs(episode, spec), axis=1) for episode in expert])
+        episodes = encode(expert, spec)
+        steps = np.concatenate([np.concatenate([episode.observation, episode.action], axis=1) for episode in episodes])
         self.spec = spec
         self.mean: Array = steps.mean(axis=0, dtype=np.float64)
         std = steps.std(axis=0, dtype=np.float64)
@@ -44,14 +46,14 @@ class Features:
         """Pairs -> features [n, O + A], without the absorbing coordinate."""
         return (np.concatenate([observations, actions], axis=1) - self.mean) / self.std
 
-    def of_episode(self, trajectory: Trajectory) -> Array:
+    def of_episode(self, episode: Encoded) -> Array:
         """Return the feature expectations [O + A + 1] of one episode's occupancy."""
-        masses = episode_masses(trajectory, self.spec.horizon)
-        steps = self.standardised(*encoded_pairs(trajectory, self.spec))
+        masses = episode_masses(episode, self.spec.horizon)
+        steps = self.standardised(episode.observation, episode.action)
         return np.append(masses.alive @ steps, masses.absorbing)
 
 
-def episode_masses(trajectory: Trajectory, horizon: int) -> OccupancyMasses:
+def episode_masses(trajectory: Trajectory | Encoded, horizon: int) -> OccupancyMasses:
     """Spread an episode's mass over its recorded steps; with a stride each stands for the steps left out after it."""
     if trajectory.stride == 1:
         return occupancy_masses(len(trajectory), terminated=trajectory.terminated, horizon=horizon)
@@ -68,12 +70,11 @@ class RegretMeter:
     they are the paper's. This runs once per environment step, so a step only adds up what it sees.
     """
 
-    def __init__(self, expert: Sequence[Trajectory], *, spec: EnvSpec, environments: int = 1) -> None:
+    def __init__(self, expert: Sequence[Trajectory | Encoded], *, spec: EnvSpec, environments: int = 1) -> None:
         at_least("number of environments", environments, 1)
-        if len(expert) == 0:
-            raise InputError("there are no demonstrations: the regret is measured against at least one")
-        self.features = Features(expert, spec)
-        self.expert: Array = np.mean([self.features.of_episode(episode) for episode in expert], axis=0)
+        episodes = encode(expert, spec)
+        self.features = Features(episodes, spec)
+        self.expert: Array = np.mean([self.features.of_episode(episode) for episode in episodes], axis=0)
         self._observations = np.zeros((environments, spec.observation_size))
         self._actions = np.zeros((environments, spec.action_size))
         self._lengths = np.zeros(environments, np.int64)

@@ -16,7 +16,7 @@ from oal.deep import nets
 from oal.deep.nets import MLP, Activation, Layer
 from oal.deep.policy import Policy
 from oal.demos import Demos, Trajectory
-from oal.demos.pairs import encoded_pairs
+from oal.demos.pairs import Encoded, encode
 from oal.envs import EnvSource, EnvSpec, Evaluation, describe, evaluate, make
 from oal.errors import InputError, at_least, choice
 
@@ -176,7 +176,7 @@ def _compile_epochs(spec: EnvSpec, config: BCConfig, activation: Activation) -> 
 
 def clone(
     actor: MLP,
-    demos: Sequence[Trajectory],
+    demos: Sequence[Trajectory | Encoded],
     *,
     spec: EnvSpec,
     config: BCConfig | None = None,
@@ -237,22 +237,21 @@ def _check_actor(actor: MLP, spec: EnvSpec) -> None:
 
 
 def _split(
-    demos: Sequence[Trajectory], spec: EnvSpec, config: BCConfig, seed: int
+    demos: Sequence[Trajectory | Encoded], spec: EnvSpec, config: BCConfig, seed: int
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray] | None]:
     """Return training and validation pairs; whole episodes go to one side, as steps of one resemble each other."""
-    if len(demos) == 0:
-        raise InputError("there are no demonstrations: cloning needs at least one")
-    pairs = [encoded_pairs(trajectory, spec) for trajectory in demos]
+    episodes = encode(demos, spec)
 
     def joined(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return np.concatenate([pairs[i][0] for i in index]), np.concatenate([pairs[i][1] for i in index])
+        chosen = [episodes[i] for i in index]
+        return np.concatenate([each.observation for each in chosen]), np.concatenate([each.action for each in chosen])
 
     if config.validation_fraction == 0.0:
-        return joined(np.arange(len(pairs))), None
-    if len(pairs) < 2:
+        return joined(np.arange(len(episodes))), None
+    if len(episodes) < 2:
         raise InputError("one demonstration cannot be split: set validation_fraction to 0 or give more of them")
-    order = seeding.generator(seed, "cloning-validation").permutation(len(pairs))
-    kept = min(max(1, round(config.validation_fraction * len(pairs))), len(pairs) - 1)
+    order = seeding.generator(seed, "cloning-validation").permutation(len(episodes))
+    kept = min(max(1, round(config.validation_fraction * len(episodes))), len(episodes) - 1)
     return joined(np.sort(order[kept:])), joined(np.sort(order[:kept]))
 
 

@@ -29,7 +29,7 @@ class Every:
         self.every = every
 
     def due(self, learner: OAL) -> bool:
-        return learner.block_begun // self.every != learner.step // self.every or learner.step >= learner.goal
+        return learner.passed(self.every) or learner.step >= learner.goal
 
     def __call__(self, learner: OAL) -> bool | None:
         return self.act(learner) if self.due(learner) else None

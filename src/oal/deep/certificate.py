@@ -48,7 +48,7 @@ from oal.base.stats import (
 )
 from oal.deep.al_regret import Features, episode_masses
 from oal.demos import Trajectory
-from oal.demos.pairs import encoded_pairs
+from oal.demos.pairs import Encoded, encode
 from oal.envs import EnvSpec
 from oal.errors import InputError, at_least
 
@@ -99,22 +99,22 @@ class _Sets(NamedTuple):
     """Held-out and training together."""
 
 
-def _episode(trajectory: Trajectory, features: Features, cost: Cost | None, absorbing_cost: float | None) -> _Episode:
-    masses = episode_masses(trajectory, features.spec.horizon)
-    observations, actions = encoded_pairs(trajectory, features.spec)
+def _episode(encoded: Encoded, features: Features, cost: Cost | None, absorbing_cost: float | None) -> _Episode:
+    masses = episode_masses(encoded, features.spec.horizon)
+    observations, actions = encoded.observation, encoded.action
     known = 1.0 - masses.unknown
     mean_cost = math.nan
     if cost is not None:
         costs = np.asarray(cost(observations, actions), np.float64)
-        if costs.shape != (len(trajectory),):
-            raise InputError(f"the cost gave the shape {costs.shape} for {len(trajectory)} pairs: one number each")
+        if costs.shape != (len(encoded),):
+            raise InputError(f"the cost gave the shape {costs.shape} for {len(encoded)} pairs: one number each")
         if not np.isfinite(costs).all():
             raise InputError("the cost gave a number that is not finite")
         if masses.absorbing > 0.0 and absorbing_cost is None:
             raise InputError("an episode terminates before the horizon: say the cost of the absorbing state")
         mean_cost = float(masses.alive @ costs + masses.absorbing * (absorbing_cost or 0.0)) / known
     return _Episode(
-        features.of_episode(trajectory),
+        features.of_episode(encoded),
         features.standardised(observations, actions),
         masses.alive / known,
         masses.absorbing / known,
@@ -253,9 +253,10 @@ def certify(
 
     draw = seeding.generator(seed, "certificate-episodes")
     rollouts, held_out, training = (_at_most(episodes, draw) for episodes in (rollouts, held_out, training))
-    features = Features([*held_out, *training], spec, names=names)
     n, m = len(rollouts), len(held_out)
-    episodes = [_episode(t, features, cost, absorbing_cost) for t in (*rollouts, *held_out, *training)]
+    encoded = encode([*rollouts, *held_out, *training], spec)
+    features = Features(encoded[n:], spec, names=names)
+    episodes = [_episode(episode, features, cost, absorbing_cost) for episode in encoded]
     sets = _Sets(episodes, np.arange(n), np.arange(n, n + m), np.arange(n, len(episodes)))
 
     expectations = np.stack([episode.expectation for episode in episodes])

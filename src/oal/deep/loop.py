@@ -20,6 +20,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from oal.base import checkpoint, console, seeding
+from oal.base.arrays import below, prefixed
 from oal.deep import bc, presets
 from oal.deep.al_regret import RegretMeter
 from oal.deep.costs.linear import FeatureFunction
@@ -27,7 +28,9 @@ from oal.deep.players import CostPlayer, Game, PolicyPlayer, Shapes
 from oal.deep.policy import Policy
 from oal.deep.presets import LearnerConfig
 from oal.deep.replay import ExpertData, Replay
-from oal.demos import Demos, Trajectory
+from oal.demos import Demos
+from oal.demos.pack import pack, unpack
+from oal.demos.pairs import encode
 from oal.envs import EnvSource, EnvSpec, EpisodeRunner, Evaluation, episode_seeds, flat_observations, stepping
 from oal.errors import InputError, at_least
 
@@ -48,48 +51,6 @@ class Scored(NamedTuple):
 
     step: int
     evaluation: Evaluation
-
-
-def pack_demos(demos: Demos) -> dict[str, np.ndarray]:
-    """Demonstrations as named arrays, so that a checkpoint is complete in itself."""
-    arrays = {}
-    for index, trajectory in enumerate(demos):
-        parts = {"observations": trajectory.observations, "actions": trajectory.actions}
-        if trajectory.rewards is not None:
-            parts["rewards"] = trajectory.rewards
-        parts["ends"] = np.array([trajectory.terminated, trajectory.truncated])
-        parts["stride"] = np.array(trajectory.stride)
-        arrays |= {f"demos/{index}/{name}": array for name, array in parts.items()}
-    return arrays
-
-
-def unpack_demos(arrays: Mapping[str, np.ndarray], env_id: str) -> Demos | None:
-    """Take back what `pack_demos` gave; None if there were none."""
-    trajectories = []
-    while f"demos/{len(trajectories)}/actions" in arrays:
-        prefix = f"demos/{len(trajectories)}/"
-        terminated, truncated = arrays[prefix + "ends"].tolist()
-        trajectories.append(
-            Trajectory(
-                arrays[prefix + "observations"],
-                arrays[prefix + "actions"],
-                arrays.get(prefix + "rewards"),
-                terminated,
-                truncated,
-                stride=int(arrays[prefix + "stride"]),
-            )
-        )
-    return Demos(tuple(trajectories), env_id=env_id) if trajectories else None
-
-
-def prefixed(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {f"{prefix}/{name}": array for name, array in arrays.items()}
-
-
-def below(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Take back what `prefixed` put under a name."""
-    start = f"{prefix}/"
-    return {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
 
 
 class OAL:
@@ -135,10 +96,15 @@ class OAL:
         self.algorithm = presets.algorithm(self.cost_player)
         if demos is None and config.cost is not None:
             raise InputError("there are no demonstrations: give some, or cost=None for the environment's own cost")
-        spaces = {"observation_space": self.envs.observation_space, "action_space": self.envs.action_space}
-        self.demos = None if demos is None else demos.check(**spaces)
-        self.expert = ExpertData(self.demos, spec, self.player.gamma)
-        self.regret = None if self.demos is None else RegretMeter(self.demos, spec=spec, environments=len(self.envs))
+        envs = self.envs
+        self.demos = (
+            None
+            if demos is None
+            else demos.check(observation_space=envs.observation_space, action_space=envs.action_space)
+        )
+        self._episodes = () if self.demos is None else encode(self.demos, spec)
+        self.expert = ExpertData(self._episodes, spec, self.player.gamma)
+        self.regret = RegretMeter(self._episodes, spec=spec, environments=len(self.envs)) if self._episodes else None
         everything = self.expert.pairs(None, self.cost_player.weigh)
         self.cost = self.cost_player.init(seeding.integer(seed, "cost-player"), everything)
         remembered = self.player.remembers
@@ -186,6 +152,10 @@ class OAL:
         self.numbers()
         return self
 
+    def passed(self, every: int) -> bool:
+        """Whether the last block passed a multiple of so many steps."""
+        return self.block_begun // every != self.step // every
+
     def _progress_note(self) -> str:
         recent = self.envs.finished[-5:]
         return f"return {np.mean([value for value, _ in recent]):.0f}" if recent else ""
@@ -199,7 +169,7 @@ class OAL:
             raise InputError("there are no demonstrations to clone: give some, or leave out the bc settings")
         actor, _ = bc.clone(
             self.player.actor.layers,
-            self.demos,
+            self._episodes,
             spec=self.spec,
             config=config,
             seed=self.seed,
@@ -334,7 +304,7 @@ class OAL:
             **prefixed("memory", rows),
             **prefixed("regret", {} if self.regret is None else self.regret.state()),
             **prefixed("envs", simulators[0] if simulators else {}),
-            **({} if self.demos is None else pack_demos(self.demos)),
+            **prefixed("demos", {} if self.demos is None else pack(self.demos)),
         }
         info = {
             "algorithm": self.algorithm,
@@ -403,9 +373,10 @@ class OAL:
         """
         arrays, info = checkpoint.load(path, kind=KIND, mapped=["memory/rows"])
         spec, config = EnvSpec.from_json(info["environment"]), LearnerConfig.from_json(info["config"])
+        packed = below("demos", arrays)
         learner = cls(
             spec.env_id if env is None else env,
-            unpack_demos(arrays, spec.env_id),
+            unpack(packed, spec.env_id) if packed else None,
             policy,
             cost,
             config=config,

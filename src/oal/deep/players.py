@@ -7,7 +7,7 @@ A player of your own is any object with these methods: see docs/extending.md.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -77,7 +77,7 @@ class PolicyPlayer(Protocol):
     steps; one that learns from the steps just taken updates in `improve`, with the cost they were taken under.
     """
 
-    name: str
+    name: ClassVar[str]
     gamma: float
     block: int
     actor: HostActor
@@ -116,7 +116,7 @@ class CostPlayer(Protocol):
     The player itself is the `ChargeBatch` of the policy player, whose cost parameters are the state's `view`.
     """
 
-    name: str
+    name: ClassVar[str]
 
     @property
     def update_every(self) -> int:

@@ -106,20 +106,22 @@ def players(
     features: FeatureFunction | None = None,
 ) -> tuple[PolicyPlayer, CostPlayer]:
     """Return both players: those that are objects as they are, the others as the configuration has them."""
-    if isinstance(policy, str):
-        if config.policy_config is None:
-            raise InputError(f"the policy player '{config.policy}' is not one of oal's: give the object as policy=")
-        parts = (config.policy_config, *(() if config.replay_config is None else (config.replay_config,)))
-        policy = POLICIES[config.policy](*parts)
-    if cost is None or isinstance(cost, str):
-        if config.cost_config is not None:
-            return policy, cost_player(config.cost_config, function=features)
-        if config.cost is not None:
-            raise InputError(f"the cost player '{config.cost}' is not one of oal's: give the object as cost=")
-        cost = EnvironmentCost()
+    if not isinstance(policy, str):
+        policy_player = policy
+    elif config.policy_config is None:
+        raise InputError(f"the policy player '{config.policy}' is not one of oal's: give the object as policy=")
+    else:
+        replay = () if config.replay_config is None else (config.replay_config,)
+        policy_player = POLICIES[config.policy](config.policy_config, *replay)
+    if config.cost_config is not None:
+        return policy_player, cost_player(config.cost_config, function=features)
     if features is not None:
-        raise InputError(f"a feature function is for the linear cost, not for '{cost.name}'")
-    return policy, cost
+        raise InputError(f"a feature function is for the linear cost, not for '{config.cost}'")
+    if cost is not None and not isinstance(cost, str):
+        return policy_player, cost
+    if config.cost is not None:
+        raise InputError(f"the cost player '{config.cost}' is not one of oal's: give the object as cost=")
+    return policy_player, EnvironmentCost()
 
 
 def algorithm(cost: CostPlayer) -> str:

@@ -1,12 +1,11 @@
 """Steps in memory: the learner's replay on the host, and the demonstrations in the same layout."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from oal.demos import Demos
-from oal.demos.pairs import encoded_pairs
+from oal.demos.pairs import Encoded
 from oal.envs import EnvSpec
 from oal.errors import InputError, at_least
 
@@ -147,30 +146,17 @@ def unpack(rows: Any, observation_size: int, action_size: int) -> Batch:
 class ExpertData:
     """The demonstrations as arrays: pairs [N, ...] for the cost, transitions in the replay's layout for the policy."""
 
-    def __init__(self, demos: Demos | None, spec: EnvSpec, gamma: float) -> None:
-        """Encode demonstrations; a last step whose successor is unknown gives a pair but no transition.
-
-        None: there is no expert, and nothing to learn from one.
-        """
-        if demos is not None and len(demos) == 0:
-            raise InputError("there is no demonstration to learn from: give at least one trajectory")
-        memory = Replay(1 if demos is None else demos.steps, spec.observation_size, spec.action_size)
-        nothing = np.zeros((0, spec.observation_size), np.float32), np.zeros((0, spec.action_size), np.float32)
-        pairs, masses = [(*nothing, np.zeros(0, np.int32))], []
-        for trajectory in demos or ():
-            observation, action = encoded_pairs(trajectory, spec)
-            time = np.arange(len(trajectory), dtype=np.int32) * trajectory.stride
-            pairs.append((observation, action, time))
-            masses.append(gamma ** (len(trajectory) * trajectory.stride) if trajectory.terminated else 0.0)
-            if trajectory.stride > 1:  # the next kept step is not the successor
-                continue
-            successor = trajectory.observations[1:].reshape(-1, spec.observation_size)
-            known = len(successor)
-            terminated = (time[:known] == len(trajectory) - 1) & trajectory.terminated
-            reward = np.zeros(known) if trajectory.rewards is None else trajectory.rewards[:known]
-            memory.add(observation[:known], action[:known], -reward, successor, terminated, time[:known])
-        self.observation, self.action, self.time = (np.concatenate(part) for part in zip(*pairs, strict=True))
+    def __init__(self, episodes: Sequence[Encoded], spec: EnvSpec, gamma: float) -> None:
+        """Without any episode there is no expert, and nothing to learn from one."""
+        memory = Replay(max(1, sum(map(len, episodes))), spec.observation_size, spec.action_size)
+        for episode in episodes:
+            memory.add(*episode.transitions())
         self.rows = memory.rows[: len(memory)]
+        nothing = np.zeros((0, spec.observation_size), np.float32), np.zeros((0, spec.action_size), np.float32)
+        self.observation = np.concatenate([nothing[0], *(episode.observation for episode in episodes)])
+        self.action = np.concatenate([nothing[1], *(episode.action for episode in episodes)])
+        self.time = np.concatenate([np.zeros(0, np.int32), *(episode.time for episode in episodes)])
+        masses = [gamma**episode.steps if episode.terminated else 0.0 for episode in episodes]
         self.absorbing_mass = float(np.mean(masses)) if masses else 0.0
 
     def pairs(self, index: np.ndarray | None, weigh: Weigh) -> Pairs:

@@ -62,12 +62,12 @@ class Encoded:
         )
 
 
-def encode(demos: Sequence[Trajectory], spec: EnvSpec) -> tuple[Encoded, ...]:
-    """Encode every episode for the environment; there must be at least one."""
+def encode(demos: Sequence[Trajectory | Encoded], spec: EnvSpec) -> tuple[Encoded, ...]:
+    """Encode every episode for the environment; there must be at least one. Those that are encoded stay as they are."""
     if len(demos) == 0:
         raise InputError("there are no demonstrations: give at least one trajectory")
     codec = ActionCodec(spec)
-    return tuple(_encoded(trajectory, spec, codec) for trajectory in demos)
+    return tuple(episode if isinstance(episode, Encoded) else _encoded(episode, spec, codec) for episode in demos)
 
 
 def _encoded(trajectory: Trajectory, spec: EnvSpec, codec: ActionCodec) -> Encoded:
@@ -87,9 +87,3 @@ def _encoded(trajectory: Trajectory, spec: EnvSpec, codec: ActionCodec) -> Encod
         trajectory.terminated,
         trajectory.stride,
     )
-
-
-def encoded_pairs(trajectory: Trajectory, spec: EnvSpec) -> tuple[np.ndarray, np.ndarray]:
-    """Return a trajectory's observations [T, O] and encoded actions [T, A]."""
-    (encoded,) = encode([trajectory], spec)
-    return encoded.observation, encoded.action

@@ -13,7 +13,7 @@ from oal.base.stats import difference_interval
 from oal.errors import InputError, choice
 from oal.lab.claims import Claim, Statement
 from oal.lab.executors import Executor
-from oal.lab.figures import DEEP, ON_POLICY, SCALES
+from oal.lab.figures import DEEP, ON_POLICY, PAPER_CLONES, SCALES
 from oal.lab.sweep import Summary, Sweep
 from oal.report import summary
 
@@ -31,12 +31,19 @@ def plan(
     grid = {"seed": list(range(size.seeds))}
     grid |= {axis: list(size.grid.get(axis, values)) for axis, values in figure.grid.items()}
     shared = {"policy": policy, "preset": size.preset, "total_steps": size.steps, **size.shared}
-    if policy in ON_POLICY:
+    runs = [_task(env, demonstrations) for env in figure.tasks or size.tasks]
+    if size.preset != "paper" and policy in ON_POLICY:
         shared.setdefault("environments", 8)
+    elif policy == "trpo" and "bc.epochs" not in grid:
+        tasks, costs, cloned = PAPER_CLONES
+        runs = [
+            task | {"cost": cost} | (cloned if task["env"] in tasks and cost in costs else {})
+            for task, cost in itertools.product(runs, grid.pop("cost"))
+        ]
     tables = {
         "sweep": {field: value for field, value in shared.items() if field not in grid},
         "grid": grid,
-        "runs": [_task(env, demonstrations) for env in figure.tasks or size.tasks],
+        "runs": runs,
     }
     return Sweep.parse(tables, name=name, source=f"the figure {name}", out=Path(out) / "runs")
 

@@ -239,6 +239,8 @@ class Scale:
 
 
 ON_POLICY = ("trpo", "mdpo-on")
+PAPER_CLONES = ({"HalfCheetah-v5", "Humanoid-v5"}, {"neural", "gail"}, {"bc.epochs": 1_000})
+"""The tasks and costs for which the paper starts TRPO from cloning, and how."""
 SCALES = {
     "smoke": Scale(
         seeds=2,

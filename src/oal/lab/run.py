@@ -126,7 +126,7 @@ class Run:
         return learner
 
     def _say_where(self, learner: OAL) -> None:
-        if learner.block_begun // self.config.log_every != learner.step // self.config.log_every:
+        if learner.passed(self.config.log_every):
             self.folder.set_status("running", step=learner.step)
 
     def _finish(self) -> None:

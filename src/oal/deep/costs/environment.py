@@ -22,8 +22,14 @@ class EnvironmentCost:
     """Charge what the environment charges; there is no round to play."""
 
     name: ClassVar[str] = "environment"
-    update_every: ClassVar[int] = sys.maxsize
-    remembers: ClassVar[int] = 1
+
+    @property
+    def update_every(self) -> int:
+        return sys.maxsize
+
+    @property
+    def remembers(self) -> int:
+        return 1
 
     def sized(self, observation_size: int, action_size: int, gamma: float) -> "EnvironmentCost":
         return self
