@@ -236,6 +236,7 @@ SMALL_MDPO = {"policy.policy_steps": 4}
 SMALL_ON = {"policy.hidden": [8], "policy.batch_steps": 30, "policy.critic_epochs": 2, "policy.critic_minibatch": 10}
 SMALL_COST: dict[str, Any] = {"cost.update_every": 20, "cost.window": 60, "cost.minibatches": 3, "cost.batch_size": 16}
 CLONED = {"bc.epochs": 4, "bc.batch_size": 32, "bc.log_std": -2.5}
+OLD_BC = {"batch_size": 32, "learning_rate": 3e-4, "schedule": "cooldown", "average": 0.0}
 # the policy is held until 15 updates are done, and its anchor is let go quickly
 ANCHORED = {"policy.evaluation_updates": 15, "policy.anchor_updates": 20}
 
@@ -369,7 +370,7 @@ def learning_traces() -> Iterator[tuple[str, Callable[[], Trace]]]:
 
 
 def cloning(env_id: str, settings: Mapping[str, Any]) -> Trace:
-    clone = oal.BC(env_id, demos_of(env_id), config=bc_config(batch_size=32, **settings), hidden=(8, 8), seed=2).learn()
+    clone = oal.BC(env_id, demos_of(env_id), config=bc_config(**{**OLD_BC, **settings}), hidden=(8, 8), seed=2).learn()
     observations, _ = pairs_of(env_id)
     trace = {"loss": clone.history.loss}
     if clone.history.validation_loss is not None:
@@ -380,7 +381,7 @@ def cloning(env_id: str, settings: Mapping[str, Any]) -> Trace:
 def cloning_traces() -> Iterator[tuple[str, Callable[[], Trace]]]:
     for name, env_id, settings in (
         ("mse", CONTINUOUS, {"epochs": 15}),
-        ("likelihood", CONTINUOUS, {"epochs": 10, "loss": "likelihood", "cooldown": 0.0, "standardise": False}),
+        ("likelihood", CONTINUOUS, {"epochs": 10, "loss": "likelihood", "schedule": "constant", "standardise": False}),
         # a large rate, so that the validation loss soon gets worse
         ("patience", CONTINUOUS, {"epochs": 60, "validation_fraction": 0.3, "patience": 5, "learning_rate": 0.05}),
         ("discrete", DISCRETE, {"epochs": 10, "validation_fraction": 0.3}),

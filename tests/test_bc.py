@@ -13,13 +13,14 @@ from scipy import stats
 from oal import demos, envs
 from oal.deep import bc, nets
 from oal.deep.bc import PAPER_BC, BCConfig, clone, scheduled_adam
+from oal.deep.policy import Policy
 from oal.demos import Trajectory
 from oal.envs import EnvSpec
 from oal.errors import InputError
 
 SPEC = EnvSpec("Probe-v0", "continuous", 3, 2, (-2.0, -1.0), (2.0, 3.0), (2,), horizon=50)
 DISCRETE = EnvSpec("Buttons-v0", "discrete", 3, 3, action_start=1, horizon=50)
-QUICK = BCConfig(epochs=60, batch_size=64, learning_rate=3e-3)
+QUICK = BCConfig(epochs=60, batch_size=64, learning_rate=3e-3, schedule="cooldown", average=0.0)
 
 
 def actor(spec: EnvSpec = SPEC, seed: int = 0, hidden: tuple[int, ...] = (32,)) -> nets.MLP:
@@ -276,7 +277,10 @@ def test_training_stops_when_validation_no_longer_improves_and_keeps_the_best(rn
         ({"log_std": 3.0}, "log_std is 3"),
         ({"least_log_std": 2.0}, "least_log_std is 2"),
         ({"validation_fraction": 1.0}, "validation_fraction is 1"),
-        ({"cooldown": 1.5}, "cooldown is 1.5"),
+        ({"schedule": "steps"}, "schedule 'steps' is unknown"),
+        ({"average": 1.0}, "average is 1.0"),
+        ({"updates": 0}, "updates is 0"),
+        ({"members": 0}, "members is 0"),
         ({"patience": 5}, "patience needs a validation_fraction"),
         ({"patience": 0, "validation_fraction": 0.1}, "patience is 0"),
     ],
@@ -316,13 +320,79 @@ def test_a_clone_reaches_the_expert(name: str, epochs: int, seed: int) -> None:
     assert reached.mean_return >= 0.95 * shown.returns.mean()
 
 
-@pytest.mark.parametrize(("cooldown", "rates"), [(0.5, [1.0, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25]), (0.0, [1.0] * 8)])
-def test_the_learning_rate_cools_down_over_the_last_updates(cooldown: float, rates: list[float]) -> None:
-    """Under a constant gradient, each step of Adam is the learning rate of that update."""
-    config = BCConfig(epochs=4, batch_size=10, learning_rate=0.01, cooldown=cooldown)
-    adam = scheduled_adam(config, 25)  # 4 epochs of 2 whole batches
-    state, gradient, steps = adam.init(jnp.zeros(1)), jnp.ones(1), []
-    for _ in rates:
-        step, state = adam.update(gradient, state)
-        steps.append(-float(step[0]) / config.learning_rate)
-    np.testing.assert_allclose(steps, rates, rtol=1e-4)
+@pytest.mark.parametrize(
+    ("schedule", "rates"),
+    [
+        ("cosine", [0.5 * (1.0 + math.cos(math.pi * k / 9)) for k in range(9)]),
+        ("cooldown", [1.0] * 7 + [2 / 3, 1 / 3]),
+        ("constant", [1.0] * 9),
+    ],
+)
+def test_the_learning_rate_follows_its_schedule(schedule: str, rates: list[float]) -> None:
+    """Adam on a constant gradient moves by the learning rate at each update."""
+    config = BCConfig(epochs=3, batch_size=10, learning_rate=0.01, schedule=schedule)
+    adam = scheduled_adam(config, 35)  # 3 epochs of 3 whole batches
+    state, moved = adam.init(jnp.float32(0.0)), []
+    for _ in range(9):
+        step, state = adam.update(jnp.float32(1.0), state)
+        moved.append(-float(step) / 0.01)
+    np.testing.assert_allclose(moved, rates, atol=1e-4)
+
+
+def test_updates_are_counted_whatever_the_number_of_pairs() -> None:
+    """Few pairs mean many passes: the updates are the same to within half a pass."""
+    config = BCConfig(updates=3_000, batch_size=100)
+    for pairs in (40, 100, 512, 1_000, 9_999, 50_000):
+        batches = max(1, pairs // 100)
+        assert abs(bc.epochs_of(config, pairs) * batches - 3_000) <= batches / 2
+    assert bc.epochs_of(replace(config, epochs=7), 1_000) == 7
+
+
+def test_the_actor_is_the_average_of_the_weights(rng) -> None:
+    """Against the average written out over every update's weights."""
+    config = replace(QUICK, epochs=6, average=0.7)
+    shown, start = demonstrations(rng, 4), actor()
+    weights = [clone(start, shown, spec=SPEC, config=replace(config, epochs=6, average=0.0))[0]]
+    found, _ = clone(start, shown, spec=SPEC, config=config)
+    assert not same(found, weights[0])
+    average, steps = [np.zeros(3), np.zeros(3)], [rng.normal(size=3) for _ in range(40)]
+    now = tuple(nets.Layer(jnp.zeros((1, 3)), jnp.zeros(3)) for _ in range(1))
+    for k, step in enumerate(steps):
+        keep = min(0.7, (1 + k) / (10 + k))
+        average = [keep * part + (1 - keep) * step for part in average]
+        now = bc.averaged(now, (nets.Layer(jnp.asarray(step)[None], jnp.asarray(step)),), jnp.float32(k), 0.7)
+    np.testing.assert_allclose(now[0].weight[0], average[0], rtol=1e-5)
+    np.testing.assert_allclose(now[0].bias, average[1], rtol=1e-5)
+
+
+def test_members_are_clones_of_their_own_and_their_mean_is_one_network(rng) -> None:
+    shown = demonstrations(rng, 4)
+    config = replace(QUICK, epochs=20, members=3)
+    starts = bc.start_members(SPEC, (16, 8), 3, seed=5)
+    members, history = bc.clone_members(starts, shown, spec=SPEC, config=config, seed=5)
+    assert len(members) == 3
+    assert history.loss.shape == (20,)
+    assert not same(members[0], members[1])
+    alone, _ = clone(starts[0], shown, spec=SPEC, config=config, seed=5)
+    for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves(members[0]), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4, err_msg="the first member is the clone that there is alone")
+    observations = rng.normal(size=(7, 3)).astype(np.float32)
+    expected = np.mean([nets.mlp(member, observations) for member in members], axis=0)
+    mean = nets.mean_of(members)
+    assert [layer.weight.shape for layer in mean] == [(3, 48), (48, 24), (24, 4)]
+    np.testing.assert_allclose(nets.mlp(mean, observations), expected, atol=1e-5)
+    assert nets.mean_of(members[:1]) is members[0]
+
+
+def test_an_ensemble_acts_saves_and_loads_as_one_policy(tmp_path) -> None:
+    shown = demos.load("InvertedPendulum-v5")[:2]
+    config = BCConfig(updates=60, members=2)
+    cloned = bc.BC("InvertedPendulum-v5", shown, config=config, hidden=(8, 8), seed=1).learn()
+    cloned.save(tmp_path / "policy")
+    observation = shown[0].observations[3]
+    action, _ = cloned.predict(observation)
+    np.testing.assert_array_equal(Policy.load(tmp_path / "policy").predict(observation)[0], action)
+    means = [
+        np.tanh(nets.HostActor("continuous", member).outputs(observation[None])[0, 0]) for member in cloned.members
+    ]
+    assert min(means) <= action[0] / 3.0 <= max(means)

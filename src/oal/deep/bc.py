@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, Self
 
@@ -24,19 +24,26 @@ EPOCHS_PER_DISPATCH = 10
 ACTION_EDGE = 0.999
 """Likelihoods see actions no nearer to the bounds ±1: arctanh has no value there."""
 STD_FLOOR = 1e-3
-"""Observations that hardly vary are not blown up beyond a thousandfold."""
+"""Observations that hardly vary are not scaled up more than a thousandfold."""
 
 
 @dataclass(frozen=True)
 class BCConfig:
     """How an actor is fitted. Discrete actions always use their likelihood (cross-entropy)."""
 
-    epochs: int = 1_000
-    batch_size: int = 128
-    learning_rate: float = 3e-4
-    cooldown: float = 1.0 / 3.0
-    """Over this last share of the updates the learning rate falls to 0 in a line. The last iterates of a constant rate
-    are noisy: of two seeds with the same loss one walks and the other falls."""
+    updates: int = 3_000
+    """Gradient steps, rounded to whole passes over the demonstrations: few pairs do not mean few updates."""
+    epochs: int | None = None
+    """Passes over the demonstrations, in place of `updates`."""
+    batch_size: int = 100
+    learning_rate: float = 1e-3
+    schedule: Literal["cosine", "cooldown", "constant"] = "cosine"
+    """The learning rate falls to 0 along a cosine, or in a line over the last third of the updates, or stays. The last
+    iterates of a constant rate are noisy: of two seeds with the same loss one walks and the other falls."""
+    average: float = 0.998
+    """The actor is the exponential average of the weights over the updates, with this decay; 0: the last weights."""
+    members: int = 1
+    """Actors fitted side by side in one program, each from its own start and in its own order; an ensemble."""
     loss: Literal["mse", "likelihood"] = "mse"
     """Continuous actions: squared error of the deterministic action, or likelihood of the squashed Gaussian."""
     log_std: float = -1.0
@@ -51,13 +58,17 @@ class BCConfig:
     """Stop after so many epochs without a better validation loss, and keep the best actor; None: never."""
 
     def __post_init__(self) -> None:
-        at_least("epochs", self.epochs, 1)
+        at_least("updates", self.updates, 1)
+        if self.epochs is not None:
+            at_least("epochs", self.epochs, 1)
         at_least("batch_size", self.batch_size, 1)
+        at_least("members", self.members, 1)
+        choice("schedule", self.schedule, ("cosine", "cooldown", "constant"))
         choice("loss", self.loss, ("mse", "likelihood"))
         if not self.learning_rate > 0.0:
             raise InputError(f"learning_rate is {self.learning_rate}: it must be above 0")
-        if not 0.0 <= self.cooldown <= 1.0:
-            raise InputError(f"cooldown is {self.cooldown}: it must lie in [0, 1]")
+        if not 0.0 <= self.average < 1.0:
+            raise InputError(f"average is {self.average}: it must lie in [0, 1)")
         if not nets.LOG_STD_MIN <= self.log_std <= nets.LOG_STD_MAX:
             raise InputError(f"log_std is {self.log_std}: it must lie in [{nets.LOG_STD_MIN:g}, {nets.LOG_STD_MAX:g}]")
         if not nets.LOG_STD_MIN <= self.least_log_std < nets.LOG_STD_MAX:
@@ -70,12 +81,20 @@ class BCConfig:
                 raise InputError("patience needs a validation_fraction above 0: stopping looks at the validation loss")
 
 
-PAPER_BC = BCConfig(batch_size=64, learning_rate=1e-4, cooldown=0.0, standardise=False, validation_fraction=0.3)
+PAPER_BC = BCConfig(
+    epochs=1_000,
+    batch_size=64,
+    learning_rate=1e-4,
+    schedule="constant",
+    average=0.0,
+    standardise=False,
+    validation_fraction=0.3,
+)
 """The paper's 1,000 epochs with the pretraining of the library that its code is built on."""
 
 
 class History(NamedTuple):
-    """Mean loss of each epoch, and the validation loss after it (None without validation)."""
+    """Mean loss of each epoch over the members, and the validation loss after it (None without validation)."""
 
     loss: np.ndarray
     validation_loss: np.ndarray | None
@@ -121,55 +140,85 @@ def loss_function(spec: EnvSpec, config: BCConfig, activation: Activation) -> Ca
 
 
 class _Fit(NamedTuple):
-    """Everything that an epoch changes; `best` is the actor of the best validation loss so far."""
+    """Everything that an epoch changes, for one member."""
 
     actor: MLP
     optimiser: Any
+    average: MLP
+    """Of the weights so far; the actor that comes out."""
     best: MLP
+    """The average with the best validation loss so far."""
     best_loss: jax.Array
 
 
 Pairs = tuple[jax.Array, jax.Array]
 
 
+def epochs_of(config: BCConfig, pairs: int) -> int:
+    """Return how many passes over so many training pairs a configuration asks for."""
+    if config.epochs is not None:
+        return config.epochs
+    return max(1, round(config.updates / (pairs // min(config.batch_size, pairs))))
+
+
 def scheduled_adam(config: BCConfig, pairs: int) -> optax.GradientTransformation:
     """Return Adam with the rate's schedule for so many training pairs."""
-    updates = config.epochs * (pairs // min(config.batch_size, pairs))
-    cooling = round(config.cooldown * updates)
-    if cooling == 0:
+    if config.schedule == "constant":
         return optax.adam(config.learning_rate)
-    falling = optax.linear_schedule(config.learning_rate, 0.0, cooling, transition_begin=updates - cooling)
-    return optax.adam(falling)
+    updates = epochs_of(config, pairs) * (pairs // min(config.batch_size, pairs))
+    if config.schedule == "cosine":
+        return optax.adam(optax.cosine_decay_schedule(config.learning_rate, updates))
+    cooling = round(updates / 3)
+    return optax.adam(optax.linear_schedule(config.learning_rate, 0.0, cooling, transition_begin=updates - cooling))
+
+
+def averaged(average: MLP, actor: MLP, updates: jax.Array, decay: float) -> MLP:
+    """Move the average of the weights after so many updates; early on it is short, and forgets the start."""
+    keep = jnp.minimum(decay, (1.0 + updates) / (10.0 + updates))
+    return jax.tree.map(lambda old, new: keep * old + (1.0 - keep) * new, average, actor)
 
 
 @lru_cache(maxsize=32)
 def _compile_epochs(spec: EnvSpec, config: BCConfig, activation: Activation) -> Callable[..., Any]:
-    """Compile (fit, training pairs, validation pairs or None, keys [E]) -> (fit, losses [E], validation losses [E])."""
+    """Compile (fits, training pairs, validation pairs or None, first epoch, keys [M, E]) -> (fits, two losses [M, E]).
+
+    Members lie along the first axis of the fits; the second losses are those of the validation.
+    """
     loss = loss_function(spec, config, activation)
 
-    def epochs(fit: _Fit, training: Pairs, validation: Pairs | None, keys: jax.Array) -> Any:
+    def epochs(fits: _Fit, training: Pairs, validation: Pairs | None, first: jax.Array, keys: jax.Array) -> Any:
         count = len(training[0])
         batch = min(config.batch_size, count)
+        batches = count // batch
         adam = scheduled_adam(config, count)
 
-        def step(carry: tuple[MLP, Any], index: jax.Array) -> tuple[tuple[MLP, Any], jax.Array]:
-            actor, optimiser = carry
+        def step(carry: tuple[MLP, Any, MLP, jax.Array], index: jax.Array) -> tuple[Any, jax.Array]:
+            actor, optimiser, average, done = carry
             value, gradient = jax.value_and_grad(loss)(actor, training[0][index], training[1][index])
             change, optimiser = adam.update(gradient, optimiser)
-            return (optax.apply_updates(actor, change), optimiser), value  # pyright: ignore[reportReturnType]
+            actor: Any = optax.apply_updates(actor, change)
+            return (actor, optimiser, averaged(average, actor, done, config.average), done + 1.0), value
 
-        def epoch(fit: _Fit, key: jax.Array) -> tuple[_Fit, tuple[jax.Array, jax.Array]]:
+        def epoch(carry: tuple[_Fit, jax.Array], key: jax.Array) -> tuple[Any, tuple[jax.Array, jax.Array]]:
+            fit, done = carry
             # the pairs left over after the last whole batch are others in each epoch
-            order = jax.random.permutation(key, count)[: count // batch * batch].reshape(-1, batch)
-            (actor, optimiser), values = jax.lax.scan(step, (fit.actor, fit.optimiser), order)
-            validated = jnp.float32(jnp.nan) if validation is None else loss(actor, *validation)
+            order = jax.random.permutation(key, count)[: batches * batch].reshape(-1, batch)
+            start = (fit.actor, fit.optimiser, fit.average, done)
+            (actor, optimiser, average, done), values = jax.lax.scan(step, start, order)
+            validated = jnp.float32(jnp.nan) if validation is None else loss(average, *validation)
             better = validated < fit.best_loss
-            best = jax.tree.map(lambda new, old: jnp.where(better, new, old), actor, fit.best)
+            best = jax.tree.map(lambda new, old: jnp.where(better, new, old), average, fit.best)
             best_loss = jnp.where(better, validated, fit.best_loss)
-            return _Fit(actor, optimiser, best, best_loss), (jnp.mean(values), validated)
+            return (_Fit(actor, optimiser, average, best, best_loss), done), (jnp.mean(values), validated)
 
-        fit, losses = jax.lax.scan(epoch, fit, keys)
-        return fit, *losses
+        def member(fit: _Fit, keys: jax.Array) -> Any:
+            (fit, _), losses = jax.lax.scan(epoch, (fit, first * float(batches)), keys)
+            return fit, *losses
+
+        if len(keys) > 1:
+            return jax.vmap(member)(fits, keys)
+        alone = member(jax.tree.map(lambda leaf: leaf[0], fits), keys[0])
+        return jax.tree.map(lambda leaf: leaf[None], alone)
 
     return jax.jit(epochs)
 
@@ -185,45 +234,77 @@ def clone(
     progress_bar: bool = False,
 ) -> tuple[MLP, History]:
     """Fit an actor to demonstrations, from the weights given; return it and the losses on the way."""
-    config = config or BCConfig()
-    _check_actor(actor, spec)
+    config = replace(config or BCConfig(), members=1)
+    members, history = clone_members(
+        [actor], demos, spec=spec, config=config, seed=seed, activation=activation, progress_bar=progress_bar
+    )
+    return members[0], history
+
+
+def clone_members(
+    actors: Sequence[MLP],
+    demos: Sequence[Trajectory | Encoded],
+    *,
+    spec: EnvSpec,
+    config: BCConfig,
+    seed: int = 0,
+    activation: Activation = "relu",
+    progress_bar: bool = False,
+) -> tuple[list[MLP], History]:
+    """Fit several actors to the same demonstrations in one program, each from its own weights and in its own order."""
+    for actor in actors:
+        _check_actor(actor, spec)
     training, validation = _split(demos, spec, config, seed)
     mean, std = np.zeros(spec.observation_size, np.float32), np.ones(spec.observation_size, np.float32)
     if config.standardise:
         mean, std = training[0].mean(axis=0), np.maximum(training[0].std(axis=0), STD_FLOOR)
     if spec.kind == "continuous" and config.loss == "mse":
-        actor = _with_log_std(actor, config.log_std)
+        actors = [_with_log_std(actor, config.log_std) for actor in actors]
 
     def on_device(pairs: tuple[np.ndarray, np.ndarray]) -> Pairs:
         return jnp.asarray((pairs[0] - mean) / std), jnp.asarray(pairs[1])
 
-    started = _in_standardised_coordinates(actor, mean, std)
-    fit = _Fit(started, scheduled_adam(config, len(training[0])).init(started), started, jnp.float32(jnp.inf))
+    started = [_in_standardised_coordinates(actor, mean, std) for actor in actors]
+    adam, total = scheduled_adam(config, len(training[0])), epochs_of(config, len(training[0]))
+    fits = [_Fit(actor, adam.init(actor), actor, actor, jnp.float32(jnp.inf)) for actor in started]
+    fit: _Fit = jax.tree.map(lambda *leaves: jnp.stack(leaves), *fits)
     epochs = _compile_epochs(spec, config, activation)
     data, held_out = on_device(training), None if validation is None else on_device(validation)
-    keys = jax.random.split(jax.random.key(seeding.integer(seed, "cloning")), config.epochs)
+    streams = [("cloning",), *(("cloning", i) for i in range(1, len(actors)))]
+    keys = jnp.stack([jax.random.split(jax.random.key(seeding.integer(seed, *stream)), total) for stream in streams])
     losses: list[float] = []
     validated: list[float] = []
-    with console.progress(f"cloning {spec.env_id}", config.epochs, enabled=progress_bar) as advance:
-        while len(losses) < config.epochs and not _out_of_patience(validated, config.patience):
-            fit, new, new_validated = epochs(fit, data, held_out, keys[len(losses) : len(losses) + EPOCHS_PER_DISPATCH])
-            losses += np.asarray(new).tolist()
-            validated += np.asarray(new_validated).tolist()
+    with console.progress(f"cloning {spec.env_id}", total, enabled=progress_bar) as advance:
+        while len(losses) < total and not _out_of_patience(validated, config.patience):
+            done = len(losses)
+            fit, new, new_validated = epochs(
+                fit, data, held_out, jnp.float32(done), keys[:, done : done + EPOCHS_PER_DISPATCH]
+            )
+            losses += np.asarray(new).mean(axis=0).tolist()
+            validated += np.asarray(new_validated).mean(axis=0).tolist()
             if not np.isfinite(losses[-1]):
                 raise InputError(
                     f"the loss became {losses[-1]} by epoch {len(losses)}: lower learning_rate "
                     f"({config.learning_rate:g})"
                 )
-            advance(len(new), f"loss {losses[-1]:.4f}")
-    found = fit.actor if config.patience is None else fit.best
-    return (
-        _in_own_coordinates(found, mean, std),
-        History(np.array(losses), None if validation is None else np.array(validated)),
-    )
+            advance(len(losses) - done, f"loss {losses[-1]:.4f}")
+    found = fit.average if config.patience is None else fit.best
+    members = [
+        _in_own_coordinates(jax.tree.map(lambda leaf, i=i: leaf[i], found), mean, std) for i in range(len(actors))
+    ]
+    return members, History(np.array(losses), None if validation is None else np.array(validated))
 
 
 def _out_of_patience(validated: list[float], patience: int | None) -> bool:
     return patience is not None and len(validated) - int(np.argmin([*validated, np.inf])) > patience
+
+
+def start_members(spec: EnvSpec, hidden: Sequence[int], members: int, seed: int) -> list[MLP]:
+    """Draw fresh actors, the first of them as a policy player with this seed draws its own."""
+    kind = "continuous" if spec.kind == "continuous" else "discrete"
+    streams = [("policy-player",), *(("policy-player", i) for i in range(1, members))]
+    keys = [jax.random.key(seeding.integer(seed, *stream)) for stream in streams]
+    return [nets.init_actor(key, kind, spec.observation_size, spec.action_size, hidden) for key in keys]
 
 
 def _check_actor(actor: MLP, spec: EnvSpec) -> None:
@@ -279,7 +360,10 @@ def _in_own_coordinates(actor: MLP, mean: np.ndarray, std: np.ndarray) -> MLP:
 
 
 class BC:
-    """Behavioural cloning: supervised learning of the expert's actions, without touching the environment."""
+    """Behavioural cloning: supervised learning of the expert's actions, without touching the environment.
+
+    With `BCConfig(members=5)` the policy is the mean of five clones, which falls less often than each of them.
+    """
 
     def __init__(
         self,
@@ -297,17 +381,20 @@ class BC:
         made.close()
         self.config, self.seed = config or BCConfig(), seed
         self._source, self._horizon = env, horizon
-        key = jax.random.key(seeding.integer(seed, "policy-player"))
-        kind = "continuous" if self.spec.kind == "continuous" else "discrete"
-        self.actor = nets.init_actor(key, kind, self.spec.observation_size, self.spec.action_size, hidden)
+        self.members = start_members(self.spec, hidden, self.config.members, seed)
         self.history: History | None = None
 
     def learn(self, *, progress_bar: bool = False) -> Self:
-        """Clone for the configuration's epochs."""
-        self.actor, self.history = clone(
-            self.actor, self.demos, spec=self.spec, config=self.config, seed=self.seed, progress_bar=progress_bar
+        """Clone for the configuration's updates."""
+        self.members, self.history = clone_members(
+            self.members, self.demos, spec=self.spec, config=self.config, seed=self.seed, progress_bar=progress_bar
         )
         return self
+
+    @property
+    def actor(self) -> MLP:
+        """The clone, or the mean of the members as one network."""
+        return nets.mean_of(self.members)
 
     def policy(self) -> Policy:
         """Return the policy alone, to act with or to save."""

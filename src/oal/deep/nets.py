@@ -50,6 +50,23 @@ def nearly_zero(params: MLP) -> MLP:
     return (*params[:-1], Layer(0.01 * params[-1].weight, 0.01 * params[-1].bias))
 
 
+def mean_of(members: Sequence[MLP]) -> MLP:
+    """Return one network whose outputs are the mean of the members': their hidden layers side by side.
+
+    For a Gaussian actor that is the mean of the pre-tanh means, and the geometric mean of the standard deviations.
+    """
+    if len(members) == 1:
+        return members[0]
+    first, *middle, last = zip(*members, strict=True)
+    layers = [Layer(jnp.concatenate([m.weight for m in first], axis=1), jnp.concatenate([m.bias for m in first]))]
+    for same in middle:
+        blocks = jax.scipy.linalg.block_diag(*(jnp.asarray(m.weight) for m in same))
+        layers.append(Layer(blocks, jnp.concatenate([m.bias for m in same])))
+    share = 1.0 / len(members)
+    weight = share * jnp.concatenate([m.weight for m in last])
+    return (*layers, Layer(weight, share * sum(m.bias for m in last)))
+
+
 def mlp(params: MLP, x: jax.Array, *, layer_norm: bool = False, activation: Activation = "relu") -> jax.Array:
     """Apply affine maps with an activation between them; `layer_norm` standardises each hidden layer before a ReLU."""
     return _affine(params[-1], _hidden(params, x, layer_norm=layer_norm, activation=activation))

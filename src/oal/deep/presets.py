@@ -75,8 +75,8 @@ def preset(
 ) -> LearnerConfig:
     """Return the settings of a policy player and a cost player, with the user's changes.
 
-    `settings` are dotted: policy.kl_weight, cost.step, replay.warmup_steps, bc.epochs (any bc.* switches cloning on;
-    bc.epochs=0 switches it off), environments. A player that is an object has its settings already.
+    `settings` are dotted: policy.kl_weight, cost.step, replay.warmup_steps, bc.updates (any bc.* switches cloning on;
+    bc.updates=0 or bc.epochs=0 switches it off), environments. A player that is an object has its settings already.
     """
     choice("preset", name, PRESETS)
     names = [
@@ -93,7 +93,7 @@ def preset(
     if cost is None and not cloning:  # a policy player alone, and nothing of the expert in it
         alone = None if base.replay_config is None else replace(base.replay_config, expert_fraction=0.0)
         base = replace(base, bc_config=None, replay_config=alone)
-    if (base.bc_config is None and not cloning) or settings.get("bc.epochs") == 0:
+    if (base.bc_config is None and not cloning) or _no_cloning(settings):
         base = _from_scratch(base)
     return with_settings(base, settings)
 
@@ -168,12 +168,16 @@ def with_settings(config: LearnerConfig, settings: Mapping[str, Any]) -> Learner
                 "its settings already"
             )
         if group == "bc":
-            if values.get("epochs") == 0:
+            if _no_cloning({f"bc.{name}": value for name, value in values.items()}):
                 config = replace(config, bc_config=None)
                 continue
             current = current or (PAPER_BC if config.preset == "paper" else BCConfig())
         config = replace(config, **{f"{group}_config": configs.changed(current, values, name=group)})
     return config
+
+
+def _no_cloning(settings: Mapping[str, Any]) -> bool:
+    return 0 in (settings.get("bc.updates"), settings.get("bc.epochs"))
 
 
 def _paper(policy: str, cost: str) -> LearnerConfig:
@@ -221,7 +225,7 @@ def _default(policy: str, cost: str) -> LearnerConfig:
     }
     cost_config = costs[cost]
     # exploration comes from the cloned policy's own width; wider, its gait falls apart
-    cloning = BCConfig(epochs=300, log_std=-3.0)
+    cloning = BCConfig(epochs=300, batch_size=128, learning_rate=3e-4, schedule="cooldown", average=0.0, log_std=-3.0)
     if policy == "mdpo":
         policy_config: AnyPolicyConfig = AnchoredConfig(
             batch_size=128,
