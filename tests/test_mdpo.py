@@ -501,7 +501,7 @@ def player(
 ) -> OffPolicy:
     kinds: dict[type, type[OffPolicy]] = {MDPOConfig: MDPO, AnchoredConfig: AnchoredMDPO, SACConfig: SAC}
     made = kinds[type(config)](config, replay)
-    made.begin(Game(shapes, 0, 1, memory or filled(shapes), charge, expert_rows))
+    made.begin(Game(shapes, 0, 1, memory or filled(shapes), charge, expert_rows, *games.unit(shapes)))
     return made
 
 
@@ -574,7 +574,7 @@ def test_snapshots_are_exact_and_going_on_from_them_too(config: Any) -> None:
     arrays, info = learner.snapshot()
     arrays = {name: array.copy() for name, array in arrays.items()}
     other = player(config=config, memory=memory)
-    other.adopt(other.state.actor)  # must be undone by restoring
+    other.adopt([other.state.actor])  # must be undone by restoring
     other.restore(arrays, info)
     assert games.leaves_equal(other.state, learner.state)
     assert other.uniform_warmup
@@ -609,7 +609,7 @@ def test_an_adopted_actor_acts_from_the_first_step_and_is_the_old_policy(shapes:
     learner = player(shapes, config, memory=filled(shapes, 1))
     cloned = init_mdpo(9, shapes, PAPER)[0].actor
     kept = [np.array(leaf) for leaf in jax.tree.leaves(cloned)]
-    learner.adopt(cloned)
+    learner.adopt([cloned])
     assert games.leaves_equal(learner.state.actor, cloned)
     assert games.leaves_equal(learner.actor.layers, cloned)
     if config is PAPER:
@@ -632,7 +632,7 @@ def test_an_adopted_actor_acts_from_the_first_step_and_is_the_old_policy(shapes:
 
 def test_without_a_weight_there_is_no_anchor() -> None:
     learner = player(config=AnchoredConfig(hidden=(8,), batch_size=16))
-    learner.adopt(learner.state.actor)
+    learner.adopt([learner.state.actor])
     assert learner.state.anchor is None
 
 

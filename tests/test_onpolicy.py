@@ -16,6 +16,7 @@ from gymnasium import spaces
 from jax.flatten_util import ravel_pytree
 from scipy import integrate, stats
 
+import games
 from oal.base import checkpoint, seeding
 from oal.deep import nets
 from oal.deep.distributions import Distribution, distribution, divergence, entropy, log_likelihood
@@ -99,7 +100,7 @@ def begun(
 ) -> OnPolicy:
     """A player before its first step."""
     player, memory = player_of(config)(config), Replay(1, shapes.observation_size, shapes.action_size)
-    player.begin(Game(shapes, seed, environments, memory, charge, memory.rows[:0]))
+    player.begin(Game(shapes, seed, environments, memory, charge, memory.rows[:0], *games.unit(shapes)))
     return player
 
 
@@ -609,7 +610,7 @@ def test_nothing_is_compiled_after_the_first_improvement(config) -> None:
         player.restore(*player.snapshot())
         steps_of(CONTINUOUS, player, 3, steps, seed=block)
         player.improve(None)
-    player.adopt(random_actor(CONTINUOUS, config))
+    player.adopt([random_actor(CONTINUOUS, config)])
     steps_of(CONTINUOUS, player, 3, 16, seed=9)
     player.improve(None)
     assert player._improve._cache_size() == compiled  # pyright: ignore[reportFunctionMemberAccess]
@@ -639,7 +640,7 @@ def test_a_pretrained_actor_is_adopted(config) -> None:
     player = begun(CONTINUOUS, config, seed=0, environments=3)
     steps_of(CONTINUOUS, player, 3, 4, seed=0)
     actor = random_actor(CONTINUOUS, config, seed=5)
-    player.adopt(actor)
+    player.adopt([actor])
     assert_equal_trees(player.actor.layers, actor)
     with pytest.raises(InputError, match="nothing to learn from"):
         player.improve(None)
@@ -647,7 +648,7 @@ def test_a_pretrained_actor_is_adopted(config) -> None:
     player.improve(None)
     assert np.isfinite(actor[0].weight).all(), "the actor given stays the giver's"
     with pytest.raises(InputError, match="hidden sizes"):
-        player.adopt(random_actor(CONTINUOUS, replace(config, hidden=(7,))))
+        player.adopt([random_actor(CONTINUOUS, replace(config, hidden=(7,)))])
 
 
 def test_the_block_is_whole_vector_steps() -> None:

@@ -15,6 +15,7 @@ from oal.base import console, seeding
 from oal.deep import nets
 from oal.deep.nets import MLP, Activation, Layer
 from oal.deep.policy import Policy
+from oal.deep.replay import STD_FLOOR
 from oal.demos import Demos, Trajectory
 from oal.demos.pairs import Encoded, encode
 from oal.envs import EnvSource, EnvSpec, Evaluation, describe, evaluate, make
@@ -23,8 +24,6 @@ from oal.errors import InputError, at_least, choice
 EPOCHS_PER_DISPATCH = 10
 ACTION_EDGE = 0.999
 """Likelihoods see actions no nearer to the bounds ±1: arctanh has no value there."""
-STD_FLOOR = 1e-3
-"""Observations that hardly vary are not scaled up more than a thousandfold."""
 
 
 @dataclass(frozen=True)
@@ -264,7 +263,7 @@ def clone_members(
     def on_device(pairs: tuple[np.ndarray, np.ndarray]) -> Pairs:
         return jnp.asarray((pairs[0] - mean) / std), jnp.asarray(pairs[1])
 
-    started = [_in_standardised_coordinates(actor, mean, std) for actor in actors]
+    started = [nets.in_standardised_coordinates(actor, mean, std) for actor in actors]
     adam, total = scheduled_adam(config, len(training[0])), epochs_of(config, len(training[0]))
     fits = [_Fit(actor, adam.init(actor), actor, actor, jnp.float32(jnp.inf)) for actor in started]
     fit: _Fit = jax.tree.map(lambda *leaves: jnp.stack(leaves), *fits)
@@ -290,7 +289,7 @@ def clone_members(
             advance(len(losses) - done, f"loss {losses[-1]:.4f}")
     found = fit.average if config.patience is None else fit.best
     members = [
-        _in_own_coordinates(jax.tree.map(lambda leaf, i=i: leaf[i], found), mean, std) for i in range(len(actors))
+        nets.in_own_coordinates(jax.tree.map(lambda leaf, i=i: leaf[i], found), mean, std) for i in range(len(actors))
     ]
     return members, History(np.array(losses), None if validation is None else np.array(validated))
 
@@ -341,18 +340,6 @@ def _with_log_std(actor: MLP, log_std: float) -> MLP:
     size = actor[-1].weight.shape[1] // 2
     weight, bias = jnp.asarray(actor[-1].weight), jnp.asarray(actor[-1].bias)
     return (*actor[:-1], Layer(weight.at[:, size:].set(0.0), bias.at[size:].set(log_std)))
-
-
-def _in_standardised_coordinates(actor: MLP, mean: np.ndarray, std: np.ndarray) -> MLP:
-    """Return the same function of the observation, as a function of (observation - mean) / std."""
-    weight, bias = (jnp.asarray(part) for part in actor[0])
-    return (Layer(weight * std[:, None], bias + mean @ weight), *actor[1:])
-
-
-def _in_own_coordinates(actor: MLP, mean: np.ndarray, std: np.ndarray) -> MLP:
-    """Undo `_in_standardised_coordinates`."""
-    weight = actor[0].weight / std[:, None]
-    return (Layer(weight, actor[0].bias - mean @ weight), *actor[1:])
 
 
 # ----------------------------------------------------------------------------------------------------------------

@@ -110,7 +110,9 @@ class OAL:
         remembered = self.player.remembers
         capacity = self.cost_player.remembers if remembered is None else remembered
         self.memory = Replay(capacity, spec.observation_size, spec.action_size)
-        self.player.begin(Game(Shapes.of(spec), seed, len(self.envs), self.memory, self.cost_player, self.expert.rows))
+        expert = self.expert
+        shapes, game = Shapes.of(spec), (seed, len(self.envs), self.memory, self.cost_player)
+        self.player.begin(Game(shapes, *game, expert.rows, expert.mean, expert.std))
         self.step = self.block_begun = self.goal = 0
         """Environment steps taken; those before the block at hand; those that `learn` was asked for."""
         self.seconds = 0.0
@@ -167,8 +169,11 @@ class OAL:
             return
         if self.demos is None:
             raise InputError("there are no demonstrations to clone: give some, or leave out the bc settings")
-        actor, _ = bc.clone(
-            self.player.actor.layers,
+        # the first member starts from the player's own weights, the others from weights of their own
+        hidden = [layer.bias.size for layer in self.player.actor.layers[:-1]]
+        others = bc.start_members(self.spec, hidden, config.members, self.seed)[1:]
+        members, _ = bc.clone_members(
+            [self.player.actor.layers, *others],
             self._episodes,
             spec=self.spec,
             config=config,
@@ -176,7 +181,7 @@ class OAL:
             activation=self.player.actor.activation,
             progress_bar=progress_bar,
         )
-        self.player.adopt(actor)
+        self.player.adopt(members)
         self._cloned = True
 
     def _play_block(self, steps: int) -> None:

@@ -67,6 +67,23 @@ def mean_of(members: Sequence[MLP]) -> MLP:
     return (*layers, Layer(weight, share * sum(m.bias for m in last)))
 
 
+def in_standardised_coordinates(actor: MLP, mean: np.ndarray, std: np.ndarray) -> MLP:
+    """Return the same function of the observation, as a function of (observation - mean) / std."""
+    weight, bias = (jnp.asarray(part) for part in actor[0])
+    return (Layer(weight * std[:, None], bias + mean @ weight), *actor[1:])
+
+
+def in_own_coordinates(actor: MLP, mean: np.ndarray, std: np.ndarray) -> MLP:
+    """Undo `in_standardised_coordinates`."""
+    weight = actor[0].weight / std[:, None]
+    return (Layer(weight, actor[0].bias - mean @ weight), *actor[1:])
+
+
+def sum_of(networks: Sequence[MLP]) -> MLP:
+    """Return one network whose outputs are the sum of the others', which have as many layers."""
+    return (*(mean := mean_of(networks))[:-1], Layer(len(networks) * mean[-1].weight, len(networks) * mean[-1].bias))
+
+
 def mlp(params: MLP, x: jax.Array, *, layer_norm: bool = False, activation: Activation = "relu") -> jax.Array:
     """Apply affine maps with an activation between them; `layer_norm` standardises each hidden layer before a ReLU."""
     return _affine(params[-1], _hidden(params, x, layer_norm=layer_norm, activation=activation))
@@ -263,16 +280,22 @@ class HostActor:
         x += self.layers[-1].bias
         return x
 
-    def sample(self, observation: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Draw encoded actions from the policy."""
-        drawn = self.draw(observation, rng)
+    def sample(
+        self, observation: np.ndarray, rng: np.random.Generator, *, offset: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Draw encoded actions from the policy; `offset` [n, A or more] is added to the means, or to the logits."""
+        drawn = self.draw(observation, rng, offset=offset)
         return np.tanh(drawn) if self.kind == "continuous" else drawn
 
-    def draw(self, observation: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def draw(
+        self, observation: np.ndarray, rng: np.random.Generator, *, offset: np.ndarray | None = None
+    ) -> np.ndarray:
         """Draw from the policy without the squashing: pre-tanh values, or one-hot actions."""
         outputs = self.outputs(observation)
+        size = outputs.shape[1] // (2 if self.kind == "continuous" else 1)
+        if offset is not None:
+            outputs[:, :size] += offset[:, :size]
         if self.kind == "continuous":
-            size = outputs.shape[1] // 2
             std = np.exp(np.clip(outputs[:, size:], LOG_STD_MIN, LOG_STD_MAX))
             return outputs[:, :size] + std * rng.standard_normal((len(outputs), size), np.float32)
         # the Gumbel trick: argmax of logits plus Gumbel noise is a draw from the softmax

@@ -6,7 +6,7 @@ Costs are minimised: Q(s, a) is the expected discounted *cost* and the pessimist
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, ClassVar, Protocol
@@ -220,9 +220,9 @@ class OffPolicy(ABC):
         """Wait for the block under way and act by what it learned."""
         self.actor.load(self.state.actor)
 
-    def adopt(self, actor: MLP) -> None:
-        """Start from this actor, and let it act during the warm-up."""
-        self.state = self.with_actor(actor)
+    def adopt(self, members: Sequence[MLP]) -> None:
+        """Start from the first of these actors, and let it act during the warm-up."""
+        self.state = self.with_actor(members[0])
         self.uniform_warmup = False
         self.settle()
 

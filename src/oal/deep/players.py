@@ -6,7 +6,7 @@
 A player of your own is any object with these methods: see docs/extending.md.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -66,6 +66,9 @@ class Game(NamedTuple):
     charge: ChargeBatch
     expert_rows: np.ndarray
     """The expert's transitions in the memory's layout [N, width]; none if the demonstrations hold none."""
+    mean: np.ndarray
+    std: np.ndarray
+    """Of the demonstrated observations [O]; 0 and 1 without demonstrations."""
 
 
 @runtime_checkable
@@ -101,8 +104,8 @@ class PolicyPlayer(Protocol):
         """Wait for the updates under way, and act by what they learned."""
         ...
 
-    def adopt(self, actor: MLP) -> None:
-        """Start from this actor, which was cloned from demonstrations."""
+    def adopt(self, members: Sequence[MLP]) -> None:
+        """Start from these actors, which were cloned from demonstrations: one, or an ensemble."""
         ...
 
     def snapshot(self) -> Snapshot: ...

@@ -16,15 +16,16 @@ from oal.deep.costs.neural import NeuralConfig
 from oal.deep.mdpo_on import PAPER_MDPO_ON, MDPOOn, MDPOOnConfig
 from oal.deep.offpolicy import ReplayConfig
 from oal.deep.players import CostPlayer, PolicyPlayer
+from oal.deep.prior import PriorConfig, PriorMDPO
 from oal.deep.sac import SAC, SACConfig
 from oal.deep.trpo import PAPER_TRPO, TRPO, TRPOConfig
 from oal.errors import InputError, at_least, choice
 
-AnyPolicyConfig = AnchoredConfig | SACConfig | MDPOOnConfig | TRPOConfig
+AnyPolicyConfig = AnchoredConfig | PriorConfig | SACConfig | MDPOOnConfig | TRPOConfig
 
-POLICIES: dict[str, type[Any]] = {player.name: player for player in (AnchoredMDPO, SAC, MDPOOn, TRPO)}
+POLICIES: dict[str, type[Any]] = {player.name: player for player in (AnchoredMDPO, PriorMDPO, SAC, MDPOOn, TRPO)}
 PRESETS = ("default", "paper")
-OFF_POLICY = ("mdpo", "sac")
+OFF_POLICY = ("mdpo", "mdpo-prior", "sac")
 
 
 @dataclass(frozen=True)
@@ -189,7 +190,7 @@ def _paper(policy: str, cost: str) -> LearnerConfig:
             "neural": NeuralConfig(),
             "gail": GAILConfig(),
         }
-        policies = {"mdpo": AnchoredConfig(), "sac": SACConfig(target_rate=0.01)}
+        policies = {"mdpo": AnchoredConfig(), "mdpo-prior": PriorConfig(), "sac": SACConfig(target_rate=0.01)}
         return LearnerConfig(
             policy, cost, "paper", policies[policy], costs[cost], replay_config=ReplayConfig(), bc_config=None
         )
@@ -243,6 +244,10 @@ def _default(policy: str, cost: str) -> LearnerConfig:
         # half as many updates as steps take half the time, and a cloned policy has not far to go
         replay_config = ReplayConfig(warmup_steps=1_000, updates_per_step=0.5, expert_fraction=0.25)
         return LearnerConfig(policy, cost, "default", policy_config, cost_config, replay_config, cloning)
+    if policy == "mdpo-prior":
+        replay_config = ReplayConfig(warmup_steps=1_000, updates_per_step=2.0, expert_fraction=0.25)
+        cloning = BCConfig(members=5)
+        return LearnerConfig(policy, cost, "default", PriorConfig(), cost_config, replay_config, cloning)
     if policy == "sac":
         # its temperature widens any policy it is given: it starts from scratch
         policy_config = SACConfig(batch_size=128, target_rate=0.01, layer_norm=True)

@@ -13,6 +13,10 @@ Weigh = Callable[[np.ndarray], np.ndarray]
 """Times of steps within their episodes -> how much each step counts."""
 
 
+STD_FLOOR = 1e-3
+"""Observations that hardly vary are not scaled up more than a thousandfold."""
+
+
 class Pairs(NamedTuple):
     """State-action pairs of a player for the cost: [..., B, O], [..., B, A], and how much each counts [..., B]."""
 
@@ -29,6 +33,8 @@ class Batch(NamedTuple):
     cost: Any
     next_observation: Any
     terminated: Any
+    extra: Any = None
+    """What a player put beside its rows."""
 
 
 class Replay:
@@ -138,8 +144,9 @@ def unpack(rows: Any, observation_size: int, action_size: int) -> Batch:
         observation=rows[..., :o],
         action=rows[..., o : o + a],
         cost=rows[..., o + a],
-        next_observation=rows[..., o + a + 1 : -1],
-        terminated=rows[..., -1],
+        next_observation=rows[..., o + a + 1 : 2 * o + a + 1],
+        terminated=rows[..., 2 * o + a + 1],
+        extra=rows[..., 2 * o + a + 2 :],
     )
 
 
@@ -158,6 +165,8 @@ class ExpertData:
         self.time = np.concatenate([np.zeros(0, np.int32), *(episode.time for episode in episodes)])
         masses = [gamma**episode.steps if episode.terminated else 0.0 for episode in episodes]
         self.absorbing_mass = float(np.mean(masses)) if masses else 0.0
+        self.mean = self.observation.mean(axis=0) if masses else np.zeros(spec.observation_size, np.float32)
+        self.std = np.maximum(self.observation.std(axis=0), STD_FLOOR) if masses else np.ones_like(self.mean)
 
     def pairs(self, index: np.ndarray | None, weigh: Weigh) -> Pairs:
         """Gather the pairs at places [...], or all of them."""

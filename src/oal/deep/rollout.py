@@ -12,7 +12,7 @@ One improvement, on T steps of n environments taken by π_old, with the cost c t
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -414,8 +414,9 @@ class OnPolicy(ABC):
         self.actor.load(self.state.actor)
         self._settled = True
 
-    def adopt(self, actor: MLP) -> None:
-        """Start from this actor; steps collected by another one are forgotten."""
+    def adopt(self, members: Sequence[MLP]) -> None:
+        """Start from the first of these actors; steps collected by another one are forgotten."""
+        actor = members[0]
         sizes, own = ([layer.weight.shape for layer in layers] for layers in (actor, self.state.actor))
         if sizes != own:
             raise InputError(f"the actor's layers are {sizes}, the player's {own}: train it with the same hidden sizes")
