@@ -486,7 +486,7 @@ SMALL = ReplayConfig(capacity=200, warmup_steps=20, block=4)
 
 def filled(shapes: Shapes, count: int = 40, capacity: int = 200) -> Replay:
     memory = Replay(capacity, shapes.observation_size, shapes.action_size)
-    memory.add(*random_batch(shapes, count, seed=3))
+    memory.add(*random_batch(shapes, count, seed=3)[:5])
     return memory
 
 
@@ -550,7 +550,7 @@ def test_nothing_is_learned_and_actions_are_uniform_during_the_warm_up(shapes: S
         np.testing.assert_allclose(drawn.var(axis=0), 1 / 3, atol=0.03)
     else:
         np.testing.assert_allclose(drawn.mean(axis=0), 0.25, atol=0.03)
-    memory.add(*random_batch(shapes, 1))
+    memory.add(*random_batch(shapes, 1)[:5])
     drawn = learner.act(np.zeros((100, 3), np.float32), np.random.default_rng(0))
     assert (drawn > 0.99).all() if shapes.kind == "continuous" else (drawn[:, :2].sum(axis=1) == 1.0).all()
 
@@ -624,7 +624,7 @@ def test_an_adopted_actor_acts_from_the_first_step_and_is_the_old_policy(shapes:
     if shapes.kind == "discrete" or config is SAC_CONFIG:
         return
     # the compiled block reuses the state's memory: the adopted actor must not be in it
-    learner.memory.add(*random_batch(shapes, 30))
+    learner.memory.add(*random_batch(shapes, 30)[:5])
     learner.work_ahead(None)
     learner.settle()
     assert all(np.array_equal(a, b) for a, b in zip(kept, jax.tree.leaves(cloned), strict=True))
@@ -656,7 +656,7 @@ def test_blocks_compile_once_and_the_key_moves_in_each(config: MDPOConfig) -> No
     keys.add(np.asarray(learner.key).tobytes())
     compiled = games.compilations
     for _ in range(4):
-        memory.add(*random_batch(CONTINUOUS, 7))
+        memory.add(*random_batch(CONTINUOUS, 7)[:5])
         learner.work_ahead(None)
         learner.settle()
         keys.add(np.asarray(learner.key).tobytes())

@@ -56,8 +56,8 @@ class Scored(NamedTuple):
 class OAL:
     """Online apprenticeship learning: a policy as good as the demonstrated one for every cost of a class.
 
-    A policy player (mdpo, sac, mdpo-on, trpo) against a cost player (neural, linear, gail), by mirror descent; each is
-    a name, or an object with the methods of `oal.deep.players`.
+    A policy player (mdpo, mdpo-prior, sac, mdpo-on, trpo) against a cost player (neural, linear, gail), by mirror
+    descent; each is a name, or an object with the methods of `oal.deep.players`.
     """
 
     def __init__(

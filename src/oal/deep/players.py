@@ -1,6 +1,6 @@
 """What Algorithm 1 asks of its two players, and what it tells them.
 
-    policy player:  π <- argmin  <c, π> + (1/t) d(π, π_old)            (mdpo, sac, mdpo_on, trpo)
+    policy player:  π <- argmin  <c, π> + (1/t) d(π, π_old)            (mdpo, prior, sac, mdpo_on, trpo)
     cost player:    c <- argmax  <c, μ_π - μ_E> - (1/t_c) d(c, c_old)  (costs.linear, costs.neural, costs.gail)
 
 A player of your own is any object with these methods: see docs/extending.md.
