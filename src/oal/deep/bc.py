@@ -156,7 +156,8 @@ class _Fit(NamedTuple):
     best_loss: "Scalar"
 
 
-Pairs = tuple["Float[Array, 'N O']", "Float[Array, 'N A']"]
+Pairs = tuple["Float[Array, '_ O']", "Float[Array, '_ A']"]
+"""Observations and as many encoded actions."""
 
 
 def epochs_of(config: BCConfig, pairs: int) -> int:

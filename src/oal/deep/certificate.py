@@ -367,7 +367,7 @@ class _Gap:
         self.splits = random_splits(rng, n, n + m, resamples)
         self.permuted = seminorm(self._difference(self.splits))
 
-    def _difference(self, learner: "Bool[np.ndarray, 'k n+m']") -> "Float64[np.ndarray, 'k N']":
+    def _difference(self, learner: "Bool[np.ndarray, 'k M']") -> "Float64[np.ndarray, 'k N']":
         """Weights of the difference of means, for each way to split learner and held-out episodes."""
         n, m = len(self.sets.learner), len(self.sets.held_out)
         weights = np.zeros((len(learner), len(self.sets.episodes)))
@@ -410,7 +410,7 @@ class _Gap:
             verdict += f", {'dearer' if value > 0 else 'cheaper'}"
         return replace(found, value=value, low=value - self.radius, high=value + self.radius, verdict=verdict)
 
-    def squared_measure(self, unbiased: Callable[["Bool[np.ndarray, 'k n+m']"], "Float64[np.ndarray, 'k']"]) -> Measure:
+    def squared_measure(self, unbiased: Callable[["Bool[np.ndarray, 'k M']"], "Float64[np.ndarray, 'k']"]) -> Measure:
         """As `measure`, for the gap's square without the part that noise adds."""
         n, m = len(self.sets.learner), len(self.sets.held_out)
         value = float(unbiased(np.arange(n + m)[None] < n)[0])
@@ -489,14 +489,14 @@ def _kernel(gap: Callable[[str, Seminorm, int], _Gap], gram: "Float64[np.ndarray
     def seminorm(weights: "Float64[np.ndarray, 'k N']") -> "Float64[np.ndarray, 'k']":
         return np.sqrt(np.maximum(np.einsum("bi,bi->b", weights @ gram, weights), 0.0))
 
-    def unbiased(learner: "Bool[np.ndarray, 'k n+m']") -> "Float64[np.ndarray, 'k']":
+    def unbiased(learner: "Bool[np.ndarray, 'k M']") -> "Float64[np.ndarray, 'k']":
         """MMD² over pairs of different episodes, for each way to split them into two sets."""
         both = learner.shape[1]
         mine, theirs = learner.astype(np.float64), (~learner).astype(np.float64)
         own = np.diag(gram)[:both]
         inner = gram[:both, :both]
 
-        def within(member: "Float64[np.ndarray, 'k n+m']") -> "Float64[np.ndarray, 'k']":
+        def within(member: "Float64[np.ndarray, 'k M']") -> "Float64[np.ndarray, 'k']":
             size = member.sum(axis=1)
             return (np.einsum("bi,bi->b", member @ inner, member) - member @ own) / (size * (size - 1.0))
 

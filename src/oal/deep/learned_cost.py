@@ -100,8 +100,8 @@ class LearnedCost:
         """Return the cost of each step after a true termination."""
         return float(self.view.gain * self.view.absorbing)
 
-    def __call__(self, observations: Any, actions: Any) -> "Float[np.ndarray, '*n']":
-        """Costs of flat observations [n, O] and actions [n, ...] in the environment's units; or of one pair.
+    def __call__(self, observations: Any, actions: Any) -> np.ndarray:
+        """Costs [n] of flat observations [n, O] and actions [n, ...] in the environment's units; or of one pair.
 
         An action beyond its bounds costs what the bound does: the cost knows nothing out there.
         """
