@@ -8,7 +8,7 @@ features or outputs; W = 2 O + A + 2, the width of a row in the replay memory.
 from typing import Any
 
 import jax
-from jaxtyping import Bool, Float, Float32, Float64, Int, Int64, Key, Shaped, UInt32  # noqa: F401 (imported from here)
+from jaxtyping import Bool, Float, Float32, Int, Key, Shaped, UInt32  # noqa: F401 (imported from here)
 
 Array = Any
 """NumPy's, JAX's or a traced one: they share no type."""
