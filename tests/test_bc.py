@@ -17,6 +17,7 @@ from oal.deep.policy import Policy
 from oal.demos import Trajectory
 from oal.envs import EnvSpec
 from oal.errors import InputError
+from shapes import check_shapes, checked
 
 SPEC = EnvSpec("Probe-v0", "continuous", 3, 2, (-2.0, -1.0), (2.0, 3.0), (2,), horizon=50)
 DISCRETE = EnvSpec("Buttons-v0", "discrete", 3, 3, action_start=1, horizon=50)
@@ -396,3 +397,18 @@ def test_an_ensemble_acts_saves_and_loads_as_one_policy(tmp_path) -> None:
         np.tanh(nets.HostActor("continuous", member).outputs(observation[None])[0, 0]) for member in cloned.members
     ]
     assert min(means) <= action[0] / 3.0 <= max(means)
+
+
+# Shapes --------------------------------------------------------------------------------------------------------------
+
+
+def test_arrays_have_the_shapes_that_annotations_say(rng) -> None:
+    params, observation, action = actor(), jnp.ones((5, 3)), jnp.zeros((5, 2))
+    checked(bc.squared_error)(params, observation, action, activation="relu")
+    checked(bc.negative_log_likelihood)(params, observation, action, least_log_std=-5.0, activation="relu")
+    checked(bc.cross_entropy)(actor(DISCRETE), observation, jnp.eye(3)[jnp.array([0, 1, 2, 0, 1])], activation="relu")
+    config = replace(QUICK, epochs=2, validation_fraction=0.5)
+    _, history = checked(clone)(params, demonstrations(rng, 2), spec=SPEC, config=config)
+    check_shapes(history)
+    with pytest.raises(AssertionError, match=r"action is float32\(1, 2\)"):
+        checked(bc.squared_error)(params, observation, action[:1], activation="relu")

@@ -11,13 +11,14 @@ import pytest
 from oal import equations
 from oal.deep import nets
 from oal.deep.costs import CostBase, CostState, CostView, GAILConfig, LinearConfig, NeuralConfig, cost_player
-from oal.deep.costs.base import CostConfig, Moments, merge
-from oal.deep.costs.linear import linear_step
+from oal.deep.costs.base import CostConfig, Moments, mean, merge
+from oal.deep.costs.linear import linear_step, weights
 from oal.deep.costs.network import bernoulli_entropy, lipschitz_penalty
 from oal.deep.nets import Layer
 from oal.deep.replay import Batch, ExpertData, Pairs, Replay
 from oal.errors import InputError
 from oal.tabular.costsets import CostSet
+from shapes import check_shapes, checked
 
 
 def sized(config: Any, observation_size: int, action_size: int, *, function: Any = None) -> CostBase:
@@ -900,3 +901,41 @@ def test_features_are_averaged_over_episodes_as_the_paper_has_it(rng: np.random.
     for change in ({"discounted": False}, {"data": "replay"}):
         with pytest.raises(InputError, match="average over episodes"):
             replace(config, **change)
+
+
+# Shapes --------------------------------------------------------------------------------------------------------------
+
+
+@EACH
+def test_arrays_have_the_shapes_that_annotations_say(rng: np.random.Generator, config: Any) -> None:
+    player, state = played(config, rng, rounds=0)
+    learner, expert = random_pairs(rng, 2, 16), random_pairs(rng, 2, 16)
+    check_shapes(checked(player.init)(0, flat(expert)))
+    state, _ = checked(player.update)(state, learner, expert, ZERO_MASSES)
+    check_shapes(state)
+    pairs = Pairs(*(jnp.asarray(part[0]) for part in learner))
+    for function in (player.output, player.standardised, player.cost):
+        checked(function)(state.view, pairs.observation, pairs.action)
+    checked(player.inputs)(pairs.observation, pairs.action)
+    checked(player.read)(pairs.weight)
+    checked(player.weigh)(np.arange(5, dtype=np.int32))
+    batch = Batch(pairs.observation, pairs.action, pairs.weight, pairs.observation, pairs.weight)
+    checked(player.__call__)(state.view, batch)
+    with pytest.raises(AssertionError, match=r"learner.weight is float32\(16,\)"):
+        checked(player.update)(state, learner._replace(weight=learner.weight[0]), expert, ZERO_MASSES)
+    with pytest.raises(AssertionError, match=r"CostState.moments.mean is float32\(4,\)"):
+        check_shapes(state._replace(moments=state.moments._replace(mean=state.moments.mean[1:])))
+
+
+def test_parts_of_the_players_have_the_shapes_that_annotations_say(rng: np.random.Generator) -> None:
+    values, weight, gap = jnp.ones((7, O + A)), jnp.ones(7), jnp.ones(3)
+    checked(merge)(Moments(jnp.float32(2.0), jnp.zeros(O + A), jnp.ones(O + A)), values)
+    checked(mean)(values, weight)
+    checked(mean)(weight, weight)
+    checked(bernoulli_entropy)(weight)
+    checked(lipschitz_penalty)(lambda x: x.sum(axis=1), values)
+    for config, size in ((LINEAR, 3), (LinearConfig(geometry="simplex"), 6)):
+        dual = checked(linear_step)(config, jnp.zeros(size), gap)
+        assert checked(weights)(config, dual).shape == gap.shape
+    with pytest.raises(AssertionError, match=r"values is float32\(7, 4\)"):
+        checked(merge)(Moments(jnp.float32(2.0), jnp.zeros(O + A), jnp.ones(O + A)), values[:, 1:])

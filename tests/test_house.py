@@ -98,6 +98,16 @@ def test_tabular_learning_does_without_the_deep_part():
     )
 
 
+def test_the_package_runs_without_what_only_its_annotations_name():
+    code = """
+import sys
+sys.modules["jaxtyping"] = None
+import oal.deep.presets, oal.deep.bc, oal.deep.certificate, oal.deep.learned_cost, oal.demos, oal.envs
+assert "oal.deep.arrays" not in sys.modules
+"""
+    assert "jax" in loaded_after(code)
+
+
 # What must not be in the tree ----------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ from oal.deep.presets import preset
 from oal.deep.replay import Batch, Replay
 from oal.deep.sac import SAC, SACConfig
 from oal.errors import InputError
+from shapes import check_shapes, checked
 
 CONTINUOUS = Shapes("continuous", 3, 2)
 DISCRETE = Shapes("discrete", 3, 4)
@@ -759,3 +760,30 @@ def test_the_bare_player_is_the_papers_preset() -> None:
     bare = {name.replace("end/networks/", "end/"): array for name, array in bare.items()}
     assert golden_traces.first_difference(around, bare) is None
     assert golden_traces.check("learn-mdpo-neural-paper", bare) is None
+
+
+@KINDS
+def test_arrays_have_the_shapes_that_annotations_say(shapes: Shapes) -> None:
+    state, _ = checked(init_mdpo)(0, shapes, PAPER)
+    batch = jax.tree.map(jnp.asarray, random_batch(shapes))
+    noise = jnp.asarray(noise_of(batch))
+    terms = checked(policy_terms)(state.actor, batch.observation, noise[0], kind=shapes.kind)
+    assert terms.divergence_from(state.old_actor).shape == (16,)
+    checked(recorded_cost)(None, batch)
+    update = partial(jax.eval_shape, partial(checked(mdpo_update), shapes=shapes, config=PAPER))
+    update(state, batch, NOTHING, noise)
+    anchored = partial(checked(anchored_update), shapes=shapes, config=SOFT)
+    jax.eval_shape(anchored, fresh(shapes, SOFT), batch, NOTHING, noise, jnp.float32(EVIDENCE))
+    with pytest.raises(AssertionError, match=r"batch.cost is float32\(16, 1\)"):
+        update(state, batch._replace(cost=batch.cost[:, None]), NOTHING, noise)
+
+
+def test_the_memory_gives_the_shapes_that_annotations_say() -> None:
+    memory, batch = Replay(20, 3, 2), random_batch(CONTINUOUS)
+    checked(memory.add)(*batch, np.arange(16))
+    rows = checked(memory.sample)(np.random.default_rng(0), 4, 5)
+    checked(memory.unpack)(rows)
+    checked(memory.pairs)(checked(memory.newest)(7), lambda times: np.ones(times.shape, np.float32))
+    check_shapes(Game(CONTINUOUS, 0, 1, memory, recorded_cost, checked(memory.last)(3)))
+    with pytest.raises(AssertionError, match=r"action is float32\(15, 2\)"):
+        checked(memory.add)(*batch._replace(action=batch.action[1:]))

@@ -7,6 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 from oal.deep import nets
+from shapes import checked
 
 
 def test_mlp_equals_a_loop_over_units() -> None:
@@ -146,3 +147,46 @@ def test_host_draws_are_the_samples_before_the_tanh(kind: nets.ActionKind) -> No
     drawn = host.draw(observation, np.random.default_rng(1))
     sampled = host.sample(observation, np.random.default_rng(1))
     np.testing.assert_array_equal(np.tanh(drawn) if kind == "continuous" else drawn, sampled)
+
+
+def test_arrays_have_the_shapes_that_annotations_say() -> None:
+    sizes = ("continuous", 3, 2, (8, 5))
+    actor, critic = nets.init_actor(jax.random.key(0), *sizes), nets.init_critic(jax.random.key(0), *sizes)
+    key, observation, action = jax.random.key(1), jnp.ones((7, 3)), jnp.zeros((7, 2))
+    assert checked(nets.init_actor)(key, "discrete", 3, 2, (8,))[0].weight.shape == (3, 8)
+    checked(nets.mlp)(actor, observation, layer_norm=True)
+    policy = checked(nets.gaussian)(actor, observation)
+    checked(nets.squashed)(policy, action)
+    checked(nets.gaussian_log_prob)(policy, action)
+    checked(nets.gaussian_divergence)(policy, policy)
+    checked(nets.log_policy)(actor, observation)
+    value = checked(nets.worst_value)((critic, critic), "continuous", observation, action)
+    checked(nets.critic_regression)((critic, critic), "continuous", observation, action, value)
+    host = nets.HostActor("continuous", actor)
+    checked(host.sample)(np.ones((4, 3), np.float32), np.random.default_rng(0))
+    checked(host.mode)(np.ones((4, 3), np.float32))
+
+
+def test_wrong_shapes_are_seen() -> None:
+    policy = nets.Gaussian(jnp.zeros((7, 2)), jnp.zeros((7, 2)))
+    with pytest.raises(AssertionError, match=r"noise is float32\(1, 2\)"):
+        checked(nets.squashed)(policy, jnp.zeros((1, 2)))  # it would be broadcast
+    with pytest.raises(AssertionError, match=r"second.mean is float32\(2,\)"):
+        checked(nets.gaussian_divergence)(policy, nets.Gaussian(jnp.zeros(2), jnp.zeros(2)))
+    with pytest.raises(AssertionError, match=r"key is uint32\(2,\)"):
+        checked(nets.init_mlp)(jax.random.PRNGKey(0), (3, 2))
+    with pytest.raises(AssertionError, match=r"params\[0\].bias is float32\(4,\)"):
+        checked(nets.mlp)((nets.Layer(jnp.zeros((3, 1)), jnp.zeros(4)),), jnp.zeros((7, 3)))
+
+    with pytest.raises(AssertionError, match=r"first is a tuple, annotated"):
+        checked(nets.gaussian_divergence)((jnp.zeros((7, 2)), jnp.zeros((7, 2))), policy)
+
+    def mean(values: "Float[jax.Array, 'B']") -> "Float[jax.Array, '']":  # noqa: F722, F821
+        return values
+
+    with pytest.raises(AssertionError, match=r"the result is float32\(7,\)"):
+        checked(mean)(jnp.zeros(7))
+    with pytest.raises(AssertionError, match=r"values is int32\(7,\)"):
+        checked(mean)(jnp.zeros(7, int))
+    with pytest.raises(AssertionError, match=r"values is 1.0"):
+        checked(mean)(1.0)

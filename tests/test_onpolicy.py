@@ -34,6 +34,7 @@ from oal.deep.rollout import (
     compile_improvement,
     continues,
     fit_critic,
+    improvement,
     init_on_policy,
     minibatches,
     surrogate,
@@ -41,6 +42,7 @@ from oal.deep.rollout import (
 from oal.deep.trpo import PAPER_TRPO, TRPO, TRPOConfig, conjugate_gradient, fisher_product, trpo_step
 from oal.envs import Envs, Step, VectorEnvs, evaluate
 from oal.errors import InputError
+from shapes import checked
 
 CONTINUOUS = Shapes("continuous", 3, 2)
 DISCRETE = Shapes("discrete", 3, 4)
@@ -898,3 +900,34 @@ def test_inverted_pendulum_is_learned_from_its_own_cost(config, seed: int) -> No
     player = learn("InvertedPendulum-v5", config, 50, environments=8, seed=seed)
     returns = evaluate("InvertedPendulum-v5", player.actor.mode, episodes=20, seed=seed).returns
     assert returns.mean() >= 900.0
+
+
+@BOTH
+def test_arrays_have_the_shapes_that_annotations_say(shapes: Shapes) -> None:
+    rollout, data, actor = random_rollout(shapes), random_data(shapes), random_actor(shapes, TINY)
+    checked(continues)(rollout)
+    value = jnp.zeros((16, 3))
+    checked(advantages)(rollout, value, value, jnp.float32(0.1), gamma=0.9, gae_lambda=0.8)
+    policy = checked(distribution)(actor, data.observation, kind=shapes.kind, activation="tanh")
+    ratio = checked(log_likelihood)(policy, data.draw)
+    checked(divergence)(policy, policy)
+    checked(entropy)(policy, data.draw, ratio)
+    checked(surrogate)(actor, policy, data, shapes=shapes, config=TINY)
+    order = checked(minibatches)(48, np.random.default_rng(0), TINY)
+    state = checked(init_on_policy)(0, shapes, TINY, TRPO.fresh_optimiser)
+    jax.eval_shape(partial(checked(trpo_step), shapes=shapes, config=TINY), actor, (), data)
+    adam = MDPOOn.fresh_optimiser(actor, TINY_MDPO)
+    jax.eval_shape(partial(checked(mdpo_on_step), shapes=shapes, config=TINY_MDPO), actor, adam, data)
+    step = partial(checked(improvement), shapes=shapes, config=TINY, charge=recorded_cost, policy_step=trpo_step)
+    jax.eval_shape(step, state, rollout, order, None)
+    with pytest.raises(AssertionError, match=r"value is float32\(3, 16\)"):
+        checked(advantages)(rollout, value.T, value, jnp.float32(0.1), gamma=0.9, gae_lambda=0.8)
+    with pytest.raises(AssertionError, match=r"rollout.valid is float32\(16, 3\)"):
+        checked(continues)(rollout._replace(valid=np.ones((16, 3), np.float32)))
+
+
+def test_vectors_of_parameters_have_the_shapes_that_annotations_say() -> None:
+    matrix = jnp.diag(jnp.arange(1.0, 5.0))
+    checked(conjugate_gradient)(lambda vector: matrix @ vector, jnp.ones(4), steps=3)
+    with pytest.raises(AssertionError, match=r"target is float32\(4, 4\)"):
+        checked(conjugate_gradient)(lambda vector: matrix @ vector, matrix, steps=3)

@@ -14,6 +14,7 @@ from oal.deep.players import Charge, ChargeBatch, Shapes, recorded_cost
 from oal.deep.replay import Batch
 from oal.deep.sac import SACConfig, SACState, init_sac, sac_update, soft_value
 from oal.errors import InputError
+from shapes import checked
 
 CONTINUOUS = Shapes("continuous", 3, 2)
 DISCRETE = Shapes("discrete", 3, 4)
@@ -258,3 +259,21 @@ def test_probe_continuous_actor_finds_the_cheapest_action() -> None:
 def test_impossible_settings_are_refused(field: str, value: float) -> None:
     with pytest.raises(InputError):
         SACConfig(**{field: value})  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("shapes", [CONTINUOUS, DISCRETE], ids=lambda shapes: shapes.kind)
+def test_arrays_have_the_shapes_that_annotations_say(shapes: Shapes) -> None:
+    state, _ = checked(init_sac)(0, shapes, SMALL)
+    batch, noise = random_batch(shapes), noise_for(shapes)
+    given = (state.actor, state.critics, jnp.float32(0.3), batch.observation)
+    checked(soft_value)(*given, noise[0], kind=shapes.kind, layer_norm=False)
+    update = partial(jax.eval_shape, partial(checked(sac_update), shapes=shapes, config=SMALL))
+    update(state, batch, jnp.float32(0.0), noise)
+    with pytest.raises(AssertionError, match=r"noise is float32\(1, 32"):
+        update(state, batch, jnp.float32(0.0), noise[:1])
+    with pytest.raises(AssertionError, match=r"batch.terminated is float32\(31,\)"):
+        update(state, batch._replace(terminated=batch.terminated[1:]), jnp.float32(0.0), noise)
+
+
+def test_noise_has_the_shape_asked_for() -> None:
+    checked(draw_noise)(jax.random.key_data(jax.random.key(0)), (2, 3))

@@ -6,9 +6,9 @@ the expert's mean.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oal import equations
 from oal.demos import Trajectory
@@ -17,7 +17,8 @@ from oal.envs import EnvSpec, OccupancyMasses, occupancy_masses
 from oal.envs.names import input_names
 from oal.errors import InputError, at_least
 
-Array = NDArray[np.float64]
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Float64
 
 
 class Features:
@@ -38,16 +39,18 @@ class Features:
         episodes = encode(expert, spec)
         steps = np.concatenate([np.concatenate([episode.observation, episode.action], axis=1) for episode in episodes])
         self.spec = spec
-        self.mean: Array = steps.mean(axis=0, dtype=np.float64)
+        self.mean = steps.mean(axis=0, dtype=np.float64)
         std = steps.std(axis=0, dtype=np.float64)
-        self.std: Array = np.where(std > 1e-6 * np.maximum(1.0, np.abs(self.mean)), std, 1.0)
+        self.std = np.where(std > 1e-6 * np.maximum(1.0, np.abs(self.mean)), std, 1.0)
 
-    def standardised(self, observations: np.ndarray, actions: np.ndarray) -> Array:
-        """Pairs -> features [n, O + A], without the absorbing coordinate."""
+    def standardised(
+        self, observations: "Float[np.ndarray, 'N O']", actions: "Float[np.ndarray, 'N A']"
+    ) -> "Float64[np.ndarray, 'N O+A']":
+        """Pairs -> features, without the absorbing coordinate."""
         return (np.concatenate([observations, actions], axis=1) - self.mean) / self.std
 
-    def of_episode(self, episode: Encoded) -> Array:
-        """Return the feature expectations [O + A + 1] of one episode's occupancy."""
+    def of_episode(self, episode: Encoded) -> "Float64[np.ndarray, 'F']":
+        """Return the F = O + A + 1 feature expectations of one episode's occupancy."""
         masses = episode_masses(episode, self.spec.horizon)
         steps = self.standardised(episode.observation, episode.action)
         return np.append(masses.alive @ steps, masses.absorbing)
@@ -74,23 +77,23 @@ class RegretMeter:
         at_least("number of environments", environments, 1)
         episodes = encode(expert, spec)
         self.features = Features(episodes, spec)
-        self.expert: Array = np.mean([self.features.of_episode(episode) for episode in episodes], axis=0)
+        self.expert = np.mean([self.features.of_episode(episode) for episode in episodes], axis=0)
         self._observations = np.zeros((environments, spec.observation_size))
         self._actions = np.zeros((environments, spec.action_size))
         self._lengths = np.zeros(environments, np.int64)
-        self.total: Array = np.zeros_like(self.expert)
+        self.total = np.zeros_like(self.expert)
         """Σ_k (μ_k - μ_E)."""
         self.episodes = 0
 
     def step(
         self,
-        observation: np.ndarray,
-        action: np.ndarray,
-        terminated: np.ndarray,
-        truncated: np.ndarray,
-        valid: np.ndarray,
+        observation: "Float[np.ndarray, 'n O']",
+        action: "Float[np.ndarray, 'n A']",
+        terminated: "Bool[np.ndarray, 'n']",
+        truncated: "Bool[np.ndarray, 'n']",
+        valid: "Bool[np.ndarray, 'n']",
     ) -> None:
-        """See one step of all environments ([n, O], encoded [n, A], [n], [n], [n]); where not valid, none was taken."""
+        """See one step of all environments, with encoded actions; where not valid, none was taken."""
         if valid.all():
             self._observations += observation
             self._actions += action
@@ -114,8 +117,8 @@ class RegretMeter:
         self._observations[i] = self._actions[i] = 0.0
         self._lengths[i] = 0
 
-    def add(self, expectation: Array) -> None:
-        """Count one finished episode with these feature expectations [O + A + 1]."""
+    def add(self, expectation: "Float64[np.ndarray, 'F']") -> None:
+        """Count one finished episode with these feature expectations."""
         if np.shape(expectation) != self.expert.shape:
             raise InputError(
                 f"feature expectations have the shape {np.shape(expectation)}: it must be {self.expert.shape}, "

@@ -5,7 +5,7 @@ the policy first moves; and a clone that is plainly not the expert is released f
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, final
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,9 @@ from oal.deep.offpolicy import OffPolicy, copied
 from oal.deep.players import Shapes
 from oal.deep.replay import Batch
 from oal.errors import InputError, at_least
+
+if TYPE_CHECKING:
+    from oal.deep.arrays import Float, KeyData, Scalar
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class AnchoredState(NamedTuple):
 
     mdpo: MDPOState
     anchor: MLP | None
-    released: jax.Array | None
+    released: "Scalar | None"
     """1 or 0, if the policy may be released."""
 
     @property
@@ -62,17 +65,17 @@ class AnchoredState(NamedTuple):
 def anchored_update(
     state: AnchoredState,
     batch: Batch,
-    absorbing_cost: jax.Array,
-    noise: jax.Array,
-    evidence: jax.Array | float = 1.0,
+    absorbing_cost: "Scalar",
+    noise: "Float[jax.Array, '1 B Z']",
+    evidence: "Scalar | float" = 1.0,
     *,
     shapes: Shapes,
     config: AnchoredConfig,
-) -> tuple[AnchoredState, dict[str, jax.Array]]:
+) -> tuple[AnchoredState, dict[str, "Scalar"]]:
     """Do one update of Algorithm 3 with the weights, the penalty and the pause that the evidence asks for."""
     updates, released = state.mdpo.updates, state.released
     freedom = evidence**2 if config.by_evidence else None
-    kl_weight: jax.Array | float = config.kl_weight
+    kl_weight: Scalar | float = config.kl_weight
     if released is not None:
         assert config.release_above is not None
         assert freedom is not None
@@ -81,7 +84,7 @@ def anchored_update(
         kl_weight += released * (config.released_kl_weight - kl_weight)
         freedom = jnp.maximum(freedom, released)
 
-    def penalty(terms: PolicyTerms) -> jax.Array:
+    def penalty(terms: PolicyTerms) -> "Scalar":
         assert state.anchor is not None
         moved = jnp.maximum(updates - config.evaluation_updates, 0)
         weight = config.anchor_weight / (1.0 + moved / config.anchor_updates)
@@ -112,7 +115,7 @@ class AnchoredMDPO(OffPolicy):
     draws = 1
     update = staticmethod(anchored_update)
 
-    def init(self, seed: int, shapes: Shapes) -> tuple[AnchoredState, jax.Array]:
+    def init(self, seed: int, shapes: Shapes) -> tuple[AnchoredState, "KeyData"]:
         config: AnchoredConfig = self.config
         mdpo, key = init_mdpo(seed, shapes, config)
         anchor = copied(mdpo.actor) if config.anchor_weight > 0.0 else None

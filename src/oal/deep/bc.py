@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,9 @@ from oal.demos import Demos, Trajectory
 from oal.demos.pairs import Encoded, encode
 from oal.envs import EnvSource, EnvSpec, Evaluation, describe, evaluate, make
 from oal.errors import InputError, at_least, choice
+
+if TYPE_CHECKING:
+    from oal.deep.arrays import Actions, Array, Float, Int, Observations, Scalar
 
 EPOCHS_PER_DISPATCH = 10
 ACTION_EDGE = 0.999
@@ -95,23 +98,23 @@ PAPER_BC = BCConfig(
 class History(NamedTuple):
     """Mean loss of each epoch over the members, and the validation loss after it (None without validation)."""
 
-    loss: np.ndarray
-    validation_loss: np.ndarray | None
+    loss: "Float[np.ndarray, 'epochs']"
+    validation_loss: "Float[np.ndarray, 'epochs'] | None"
 
 
 # ----------------------------------------------------------------------------------------------------------------
 # Losses
 
 
-def squared_error(actor: MLP, observation: jax.Array, action: jax.Array, *, activation: Activation) -> jax.Array:
+def squared_error(actor: MLP, observation: "Observations", action: "Actions", *, activation: Activation) -> "Scalar":
     """Mean of (tanh(mean) - a)² over pairs and action dimensions."""
     distribution = nets.gaussian(actor, observation, activation=activation)
     return jnp.mean((jnp.tanh(distribution.mean) - action) ** 2)
 
 
 def negative_log_likelihood(
-    actor: MLP, observation: jax.Array, action: jax.Array, *, least_log_std: float, activation: Activation
-) -> jax.Array:
+    actor: MLP, observation: "Observations", action: "Actions", *, least_log_std: float, activation: Activation
+) -> "Scalar":
     """-mean log π(a|s) of the squashed Gaussian with a bounded log-std, which is pulled back where it oversteps."""
     mean, log_std = jnp.split(nets.mlp(actor, observation, activation=activation), 2, axis=-1)
     bounded = jnp.clip(log_std, least_log_std, nets.LOG_STD_MAX)
@@ -120,13 +123,15 @@ def negative_log_likelihood(
     return jnp.mean(jnp.sum((log_std - bounded) ** 2, axis=-1) - log_prob)
 
 
-def cross_entropy(actor: MLP, observation: jax.Array, action: jax.Array, *, activation: Activation) -> jax.Array:
+def cross_entropy(actor: MLP, observation: "Observations", action: "Actions", *, activation: Activation) -> "Scalar":
     """-mean log π(a|s) of one-hot actions."""
     return -jnp.mean(jnp.sum(action * nets.log_policy(actor, observation, activation=activation), axis=-1))
 
 
-def loss_function(spec: EnvSpec, config: BCConfig, activation: Activation) -> Callable[..., jax.Array]:
-    """Return the loss (actor, observations [B, O], encoded actions [B, A]) -> [] that a configuration asks for."""
+def loss_function(
+    spec: EnvSpec, config: BCConfig, activation: Activation
+) -> Callable[[MLP, "Observations", "Actions"], "Scalar"]:
+    """Return the loss that a configuration asks for."""
     if spec.kind == "discrete":
         return lambda *args: cross_entropy(*args, activation=activation)
     if config.loss == "mse":
@@ -147,10 +152,11 @@ class _Fit(NamedTuple):
     """Of the weights so far; the actor that comes out."""
     best: MLP
     """The average with the best validation loss so far."""
-    best_loss: jax.Array
+    best_loss: "Scalar"
 
 
-Pairs = tuple[jax.Array, jax.Array]
+Pairs = tuple["Float[Array, '_ O']", "Float[Array, '_ A']"]
+"""Observations and as many encoded actions."""
 
 
 def epochs_of(config: BCConfig, pairs: int) -> int:
@@ -171,7 +177,7 @@ def scheduled_adam(config: BCConfig, pairs: int) -> optax.GradientTransformation
     return optax.adam(optax.linear_schedule(config.learning_rate, 0.0, cooling, transition_begin=updates - cooling))
 
 
-def averaged(average: MLP, actor: MLP, updates: jax.Array, decay: float) -> MLP:
+def averaged(average: MLP, actor: MLP, updates: "Scalar", decay: float) -> MLP:
     """Move the average of the weights after so many updates; early on it is short, and forgets the start."""
     keep = jnp.minimum(decay, (1.0 + updates) / (10.0 + updates))
     return jax.tree.map(lambda old, new: keep * old + (1.0 - keep) * new, average, actor)
@@ -185,7 +191,7 @@ def _compile_epochs(spec: EnvSpec, config: BCConfig, activation: Activation) -> 
     """
     loss = loss_function(spec, config, activation)
 
-    def epochs(fits: _Fit, training: Pairs, validation: Pairs | None, first: jax.Array, keys: jax.Array) -> Any:
+    def epochs(fits: _Fit, training: Pairs, validation: Pairs | None, first: "Scalar", keys: jax.Array) -> Any:
         count = len(training[0])
         batch = min(config.batch_size, count)
         batches = count // batch
@@ -260,7 +266,7 @@ def clone_members(
     if spec.kind == "continuous" and config.loss == "mse":
         actors = [_with_log_std(actor, config.log_std) for actor in actors]
 
-    def on_device(pairs: tuple[np.ndarray, np.ndarray]) -> Pairs:
+    def on_device(pairs: Pairs) -> Pairs:
         return jnp.asarray((pairs[0] - mean) / std), jnp.asarray(pairs[1])
 
     started = [nets.in_standardised_coordinates(actor, mean, std) for actor in actors]
@@ -318,11 +324,11 @@ def _check_actor(actor: MLP, spec: EnvSpec) -> None:
 
 def _split(
     demos: Sequence[Trajectory | Encoded], spec: EnvSpec, config: BCConfig, seed: int
-) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray] | None]:
+) -> tuple[Pairs, Pairs | None]:
     """Return training and validation pairs; whole episodes go to one side, as steps of one resemble each other."""
     episodes = encode(demos, spec)
 
-    def joined(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def joined(index: "Int[np.ndarray, 'episodes']") -> Pairs:
         chosen = [episodes[i] for i in index]
         return np.concatenate([each.observation for each in chosen]), np.concatenate([each.action for each in chosen])
 

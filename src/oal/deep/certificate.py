@@ -29,10 +29,9 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oal import equations
 from oal.base import seeding
@@ -52,11 +51,13 @@ from oal.demos.pairs import Encoded, encode
 from oal.envs import EnvSpec
 from oal.errors import InputError, at_least
 
-Array = NDArray[np.float64]
-Cost = Callable[[np.ndarray, np.ndarray], Any]
-"""(observations [n, O], encoded actions [n, A]) -> costs [n]."""
-Seminorm = Callable[[Array], Array]
-"""Signed weights of episodes [..., N] -> the worst gap of the weighted sum of their occupancies [...]."""
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Float32, Float64, Int64
+
+Cost = Callable[["Float32[np.ndarray, 'T O']", "Float32[np.ndarray, 'T A']"], "Float[Any, 'T']"]
+"""(observations, encoded actions) -> costs of the T steps."""
+Seminorm = Callable[["Float64[np.ndarray, '*k N']"], "Float64[np.ndarray, '*k']"]
+"""Signed weights of the N episodes -> the worst gap of the weighted sum of their occupancies."""
 
 MOST_EPISODES = 100
 """Of more episodes of one kind, as many are drawn: the kernel and the classifier compare all with all."""
@@ -82,9 +83,9 @@ ENOUGH_EPISODES = 4
 class _Episode(NamedTuple):
     """One episode, ready to be measured; weights and absorbing are shares of the mass that is known."""
 
-    expectation: Array
-    features: Array
-    weights: Array
+    expectation: "Float64[np.ndarray, 'F']"
+    features: "Float64[np.ndarray, 'T D']"
+    weights: "Float64[np.ndarray, 'T']"
     absorbing: float
     cost: float
 
@@ -93,9 +94,9 @@ class _Sets(NamedTuple):
     """Episodes by index: first the learner's, then the held-out ones, then the training demonstrations."""
 
     episodes: list[_Episode]
-    learner: NDArray[np.int64]
-    held_out: NDArray[np.int64]
-    expert: NDArray[np.int64]
+    learner: "Int64[np.ndarray, 'n']"
+    held_out: "Int64[np.ndarray, 'm']"
+    expert: "Int64[np.ndarray, 'p']"
     """Held-out and training together."""
 
 
@@ -366,7 +367,7 @@ class _Gap:
         self.splits = random_splits(rng, n, n + m, resamples)
         self.permuted = seminorm(self._difference(self.splits))
 
-    def _difference(self, learner: NDArray[np.bool_]) -> Array:
+    def _difference(self, learner: "Bool[np.ndarray, 'k M']") -> "Float64[np.ndarray, 'k N']":
         """Weights of the difference of means, for each way to split learner and held-out episodes."""
         n, m = len(self.sets.learner), len(self.sets.held_out)
         weights = np.zeros((len(learner), len(self.sets.episodes)))
@@ -409,7 +410,7 @@ class _Gap:
             verdict += f", {'dearer' if value > 0 else 'cheaper'}"
         return replace(found, value=value, low=value - self.radius, high=value + self.radius, verdict=verdict)
 
-    def squared_measure(self, unbiased: Callable[[NDArray[np.bool_]], Array]) -> Measure:
+    def squared_measure(self, unbiased: Callable[["Bool[np.ndarray, 'k M']"], "Float64[np.ndarray, 'k']"]) -> Measure:
         """As `measure`, for the gap's square without the part that noise adds."""
         n, m = len(self.sets.learner), len(self.sets.held_out)
         value = float(unbiased(np.arange(n + m)[None] < n)[0])
@@ -428,7 +429,7 @@ class _Gap:
         )
 
 
-def _variance(seminorm: Seminorm, index: NDArray[np.int64], size: int) -> float:
+def _variance(seminorm: Seminorm, index: "Int64[np.ndarray, 'n']", size: int) -> float:
     """Mean square gap between one episode and its set's mean, with n - 1 in the denominator."""
     centred = np.zeros((len(index), size))
     centred[:, index] = np.eye(len(index)) - 1 / len(index)
@@ -439,8 +440,10 @@ def _variance(seminorm: Seminorm, index: NDArray[np.int64], size: int) -> float:
 # Kernel distance
 
 
-def _drawn(sets: _Sets, points: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Draw at most `points` steps of each episode: features [N, k, D], weights [N, k]; short ones are filled up."""
+def _drawn(
+    sets: _Sets, points: int, rng: np.random.Generator
+) -> tuple["Float64[np.ndarray, 'N k D']", "Float64[np.ndarray, 'N k']"]:
+    """Draw at most `points` steps of each episode: features and weights; short ones are filled up."""
     points = min(points, max(len(episode.features) for episode in sets.episodes))
     features = np.zeros((len(sets.episodes), points, sets.episodes[0].features.shape[1]))
     weights = np.zeros((len(sets.episodes), points))
@@ -452,8 +455,8 @@ def _drawn(sets: _Sets, points: int, rng: np.random.Generator) -> tuple[Array, A
     return features, weights
 
 
-def _gram(sets: _Sets, rng: np.random.Generator) -> Array:
-    """Return the inner products [N, N] of the episodes' mean embeddings in the Gaussian kernel's space.
+def _gram(sets: _Sets, rng: np.random.Generator) -> "Float64[np.ndarray, 'N N']":
+    """Return the inner products of the episodes' mean embeddings in the Gaussian kernel's space.
 
     The bandwidth is the median distance of the expert's steps. The absorbing state is a separate point, at distance
     infinity. An episode's product with itself leaves out pairs of one step with itself, as if all steps were known.
@@ -482,18 +485,18 @@ def _gram(sets: _Sets, rng: np.random.Generator) -> Array:
     return gram + np.outer(absorbing, absorbing)
 
 
-def _kernel(gap: Callable[[str, Seminorm, int], _Gap], gram: Array) -> Measure:
-    def seminorm(weights: Array) -> Array:
+def _kernel(gap: Callable[[str, Seminorm, int], _Gap], gram: "Float64[np.ndarray, 'N N']") -> Measure:
+    def seminorm(weights: "Float64[np.ndarray, 'k N']") -> "Float64[np.ndarray, 'k']":
         return np.sqrt(np.maximum(np.einsum("bi,bi->b", weights @ gram, weights), 0.0))
 
-    def unbiased(learner: NDArray[np.bool_]) -> Array:
+    def unbiased(learner: "Bool[np.ndarray, 'k M']") -> "Float64[np.ndarray, 'k']":
         """MMD² over pairs of different episodes, for each way to split them into two sets."""
         both = learner.shape[1]
         mine, theirs = learner.astype(np.float64), (~learner).astype(np.float64)
         own = np.diag(gram)[:both]
         inner = gram[:both, :both]
 
-        def within(member: Array) -> Array:
+        def within(member: "Float64[np.ndarray, 'k M']") -> "Float64[np.ndarray, 'k']":
             size = member.sum(axis=1)
             return (np.einsum("bi,bi->b", member @ inner, member) - member @ own) / (size * (size - 1.0))
 
@@ -515,7 +518,7 @@ class _Scoring:
     e, if it were the learner's, would raise the score of step k of episode i.
     """
 
-    def __init__(self, sets: _Sets, members: NDArray[np.int64], rng: np.random.Generator) -> None:
+    def __init__(self, sets: _Sets, members: "Int64[np.ndarray, 'N']", rng: np.random.Generator) -> None:
         chosen = sets._replace(episodes=[sets.episodes[i] for i in members])
         features, weights = _drawn(chosen, CLASSIFIER_POINTS, rng)
         count, points, size = features.shape
@@ -540,14 +543,14 @@ class _Scoring:
         self.scores = (flat @ np.linalg.solve(covariance, means.T)).reshape(count, points + 1, count)
 
     def areas(
-        self, mine: NDArray[np.int64], theirs: NDArray[np.int64], i: NDArray[np.int64], j: NDArray[np.int64]
-    ) -> Array:
+        self, mine: "Int64[np.ndarray, 'n']", theirs: "Int64[np.ndarray, 'm']", i: np.ndarray, j: np.ndarray
+    ) -> "Float64[np.ndarray, 'pairs']":
         """Return the areas under the curve, one for each pair (mine[i], theirs[j]) when trained without the two."""
         n, m = len(mine), len(theirs)
         of_mine, of_theirs = self.scores[:, :, mine].sum(-1), self.scores[:, :, theirs].sum(-1)
         one, other = mine[i], theirs[j]
 
-        def scored(e: NDArray[np.int64]) -> Array:
+        def scored(e: "Int64[np.ndarray, 'pairs']") -> "Float64[np.ndarray, 'pairs k']":
             without = self.scores[e, :, one], self.scores[e, :, other]
             return (of_mine[e] - without[0]) / (n - 1) - (of_theirs[e] - without[1]) / (m - 1)
 
@@ -556,7 +559,9 @@ class _Scoring:
         higher = 0.5 * ((difference > tie).astype(np.float64) + (difference >= -tie))
         return np.einsum("pk,pk->p", self.weights[one], np.einsum("pkl,pl->pk", higher, self.weights[other]))
 
-    def of_splits(self, splits: NDArray[np.bool_], pairs: tuple[NDArray[np.int64], NDArray[np.int64]]) -> Array:
+    def of_splits(
+        self, splits: "Bool[np.ndarray, 'k N']", pairs: tuple[np.ndarray, np.ndarray]
+    ) -> "Float64[np.ndarray, 'k']":
         """Return the mean area over the pairs for each way to split the episodes into two sets."""
         return np.array([self.areas(np.flatnonzero(mine), np.flatnonzero(~mine), *pairs).mean() for mine in splits])
 
@@ -608,7 +613,7 @@ def _classify(sets: _Sets, confidence: float, resamples: int, rng: np.random.Gen
     )
 
 
-def _some_pairs(n: int, m: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _some_pairs(n: int, m: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Name all pairs of n and m episodes, or as many of them as one permutation may look at."""
     flat = np.arange(n * m) if n * m <= MOST_PAIRS else rng.choice(n * m, MOST_PAIRS, replace=False)
     return flat // m, flat % m

@@ -1,43 +1,45 @@
 """Policies at a batch of states, as functions of their parameters.
 
-A policy is a `Gaussian` before the tanh (continuous) or log-probabilities [..., A] (discrete). A draw from it is a
+A policy is a `Gaussian` before the tanh (continuous) or log-probabilities (discrete). A draw from it is a
 pre-tanh value or a one-hot action. The tanh's Jacobian cancels in every ratio and divergence.
 """
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any, Union
 
-import jax
 import jax.numpy as jnp
 
 from oal.deep import nets
 from oal.deep.nets import MLP, ActionKind, Activation, Gaussian
 
-Distribution = Gaussian | jax.Array
+if TYPE_CHECKING:
+    from oal.deep.arrays import Actions, Observations, PerRow
+
+Distribution = Union[Gaussian, "Actions"]
 
 
-def distribution(actor: MLP, observation: jax.Array, *, kind: ActionKind, activation: Activation) -> Distribution:
+def distribution(actor: MLP, observation: "Observations", *, kind: ActionKind, activation: Activation) -> Distribution:
     """π(·|s) at each state."""
     if kind == "continuous":
         return nets.gaussian(actor, observation, activation=activation)
     return nets.log_policy(actor, observation, activation=activation)
 
 
-def log_likelihood(policy: Distribution, draw: jax.Array) -> jax.Array:
+def log_likelihood(policy: Distribution, draw: "Actions") -> "PerRow":
     """log π(draw|s), up to what does not depend on the policy."""
     if isinstance(policy, Gaussian):
         return -jnp.sum(0.5 * ((draw - policy.mean) * jnp.exp(-policy.log_std)) ** 2 + policy.log_std, axis=-1)
     return jnp.sum(policy * draw, axis=-1)
 
 
-def divergence(first: Distribution, second: Any) -> jax.Array:
+def divergence(first: Distribution, second: Any) -> "PerRow":
     """KL(first, second) of two distributions of one kind, at each state."""
     if isinstance(first, Gaussian):
         return nets.gaussian_divergence(first, second)
     return jnp.sum(jnp.exp(first) * (first - second), axis=-1)
 
 
-def entropy(policy: Distribution, draw: jax.Array, ratio: jax.Array | float) -> jax.Array:
+def entropy(policy: Distribution, draw: "Actions", ratio: "PerRow | float") -> "PerRow":
     """H(π(·|s)): exact for discrete actions.
 
     A squashed Gaussian's is the Gaussian's plus E[log tanh'(u)], which the draw estimates, weighted by the `ratio` of

@@ -23,6 +23,8 @@ from oal.envs.names import input_names
 from oal.errors import InputError, choice
 
 if TYPE_CHECKING:
+    from jaxtyping import Float, Float32
+
     from oal.deep.loop import OAL
 
 KIND = "cost"
@@ -111,8 +113,10 @@ class LearnedCost:
         encoded = self._codec.encode(actions)
         return self.encoded(observations, encoded if self.spec.kind == "discrete" else np.clip(encoded, -1.0, 1.0))
 
-    def encoded(self, observations: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """Costs [n] of flat observations [n, O] and encoded actions [n, A]."""
+    def encoded(
+        self, observations: "Float[np.ndarray, 'N O']", actions: "Float[np.ndarray, 'N A']"
+    ) -> "Float32[np.ndarray, 'N']":
+        """Costs of flat observations and encoded actions."""
         count = len(observations)
         if count == 0:
             return np.zeros(0, np.float32)

@@ -11,7 +11,7 @@ One update, on a batch (s, a, c, s', terminated), with the old policy frozen for
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, final
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,9 @@ from oal.deep.players import Shapes
 from oal.deep.replay import Batch
 from oal.envs import bootstrap_target
 from oal.errors import at_least
+
+if TYPE_CHECKING:
+    from oal.deep.arrays import Actions, Float, Int, KeyData, Noise, Observations, PerRow, Scalar
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class MDPOState(NamedTuple):
     old_actor: MLP
     old_critic: MLP | None
     optimiser: optax.OptState
-    updates: jax.Array
+    updates: "Int[jax.Array, '']"
 
     @property
     def actor(self) -> MLP:
@@ -75,7 +78,7 @@ class MDPOState(NamedTuple):
         return self._replace(networks=self.networks._replace(actor=copied(actor)), old_actor=copied(actor))
 
 
-def init_mdpo(seed: int, shapes: Shapes, config: MDPOConfig) -> tuple[MDPOState, jax.Array]:
+def init_mdpo(seed: int, shapes: Shapes, config: MDPOConfig) -> tuple[MDPOState, "KeyData"]:
     """Draw a fresh state and a key for the noise of updates; `seed` is a 32-bit integer."""
     actor_key, first_key, second_key, value_key, key = jax.random.split(jax.random.key(seed), 5)
     start = nets.nearly_zero if config.flat_start else lambda network: network
@@ -99,16 +102,16 @@ def init_mdpo(seed: int, shapes: Shapes, config: MDPOConfig) -> tuple[MDPOState,
 
 
 class PolicyTerms(NamedTuple):
-    """What MDPO's objective asks of the policy alone, at each state [B]."""
+    """What MDPO's objective asks of the policy alone, at each state."""
 
-    action: jax.Array
-    """A reparameterised draw (continuous) or the probabilities of all actions (discrete) [B, A]."""
-    entropy: jax.Array
-    divergence_from: Callable[[MLP], jax.Array]
+    action: "Actions"
+    """A reparameterised draw (continuous) or the probabilities of all actions (discrete)."""
+    entropy: "PerRow"
+    divergence_from: Callable[[MLP], "PerRow"]
     """KL(π, another actor's policy)."""
 
 
-def policy_terms(actor: MLP, observation: jax.Array, noise: jax.Array, *, kind: ActionKind) -> PolicyTerms:
+def policy_terms(actor: MLP, observation: "Observations", noise: "Noise", *, kind: ActionKind) -> PolicyTerms:
     """Evaluate the policy's own terms.
 
     Continuous: the draw stands for the mean of the entropy; the divergence of two squashed Gaussians is that of the
@@ -134,28 +137,28 @@ def policy_terms(actor: MLP, observation: jax.Array, noise: jax.Array, *, kind: 
 class Around(NamedTuple):
     """What may be put around Algorithm 3 in one update: other weights, a penalty on the policy, a policy at rest."""
 
-    kl_weight: jax.Array | float
-    entropy_weight: jax.Array | float
-    penalty: Callable[[PolicyTerms], jax.Array] | None = None
+    kl_weight: "Scalar | float"
+    entropy_weight: "Scalar | float"
+    penalty: Callable[[PolicyTerms], "Scalar"] | None = None
     """Added to the actor's loss."""
-    actor_moves: jax.Array | float = 1.0
+    actor_moves: "Scalar | float" = 1.0
     """Multiplies the actor's gradient; Adam does not move on gradients that were 0 from the beginning."""
 
 
 def mdpo_update(
     state: MDPOState,
     batch: Batch,
-    absorbing_cost: jax.Array,
-    noise: jax.Array,
-    evidence: jax.Array | float = 1.0,
+    absorbing_cost: "Scalar",
+    noise: "Float[jax.Array, '1 B Z']",
+    evidence: "Scalar | float" = 1.0,
     around: Around | None = None,
     *,
     shapes: Shapes,
     config: MDPOConfig,
-) -> tuple[MDPOState, dict[str, jax.Array]]:
+) -> tuple[MDPOState, dict[str, "Scalar"]]:
     """Do one gradient step of actor, value and critics, then move the target value.
 
-    `noise` is standard normal [1, B, A], for the actor's actions; discrete ones need none.
+    `noise` is standard normal, for the actor's actions; discrete ones need none.
     """
     kind, layer_norm, networks = shapes.kind, config.layer_norm, state.networks
     around = around or Around(config.kl_weight, config.entropy_weight)
@@ -221,7 +224,7 @@ class MDPO(OffPolicy):
     draws = 1
     update = staticmethod(mdpo_update)
 
-    def init(self, seed: int, shapes: Shapes) -> tuple[MDPOState, jax.Array]:
+    def init(self, seed: int, shapes: Shapes) -> tuple[MDPOState, "KeyData"]:
         return init_mdpo(seed, shapes, self.config)
 
     def with_actor(self, actor: MLP) -> MDPOState:

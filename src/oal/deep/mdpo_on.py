@@ -5,7 +5,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,9 @@ from oal.deep.nets import MLP
 from oal.deep.players import Shapes
 from oal.deep.rollout import Data, OnPolicy, OnPolicyConfig, above_zero, surrogate
 from oal.errors import at_least
+
+if TYPE_CHECKING:
+    from oal.deep.arrays import Scalar
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ PAPER_MDPO_ON = MDPOOnConfig(policy_steps=10, learning_rate=3e-4, critic_learnin
 
 def mdpo_on_loss(
     actor: MLP, old: Distribution, data: Data, *, shapes: Shapes, config: MDPOOnConfig
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple["Scalar", "Scalar"]:
     """L(θ) + kl_weight · mean KL(π_θ, π_old), and that divergence."""
     loss, new = surrogate(actor, old, data, shapes=shapes, config=config)
     moved = jnp.sum(data.weight * divergence(new, old))
@@ -49,8 +52,8 @@ def mdpo_on_loss(
 
 
 def mdpo_on_step(
-    actor: MLP, optimiser: Any, data: Data, length: jax.Array | float = 1.0, *, shapes: Shapes, config: MDPOOnConfig
-) -> tuple[MLP, Any, dict[str, jax.Array]]:
+    actor: MLP, optimiser: Any, data: Data, length: "Scalar | float" = 1.0, *, shapes: Shapes, config: MDPOOnConfig
+) -> tuple[MLP, Any, dict[str, "Scalar"]]:
     """Take m gradient steps on the whole rollout towards the mirror step from the policy that collected it.
 
     Advantages times the `length` make the step shorter.

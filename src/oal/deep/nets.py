@@ -6,11 +6,14 @@ Actions are *encoded* throughout: continuous actions scaled to [-1, 1], discrete
 import math
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+if TYPE_CHECKING:
+    from oal.deep.arrays import Actions, Array, Float, Observations, PerRow, RngKey, Scalar
 
 ActionKind = Literal["continuous", "discrete"]
 Activation = Literal["relu", "tanh"]
@@ -21,16 +24,16 @@ _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class Layer(NamedTuple):
-    """One affine map x -> x weight + bias; weight [in, out], bias [out]."""
+    """One affine map x -> x weight + bias."""
 
-    weight: Any
-    bias: Any
+    weight: "Float[Array, 'D F']"
+    bias: "Float[Array, 'F']"
 
 
 MLP = tuple[Layer, ...]
 
 
-def init_mlp(key: jax.Array, sizes: Sequence[int]) -> MLP:
+def init_mlp(key: "RngKey", sizes: Sequence[int]) -> MLP:
     """Draw an MLP with the given layer widths; weights and biases uniform in ±1/sqrt(fan in)."""
     layers = []
     for layer_key, fan_in, fan_out in zip(jax.random.split(key, len(sizes) - 1), sizes, sizes[1:], strict=False):
@@ -67,13 +70,13 @@ def mean_of(members: Sequence[MLP]) -> MLP:
     return (*layers, Layer(weight, share * sum(m.bias for m in last)))
 
 
-def in_standardised_coordinates(actor: MLP, mean: np.ndarray, std: np.ndarray) -> MLP:
+def in_standardised_coordinates(actor: MLP, mean: "Float[Array, 'O']", std: "Float[Array, 'O']") -> MLP:
     """Return the same function of the observation, as a function of (observation - mean) / std."""
     weight, bias = (jnp.asarray(part) for part in actor[0])
     return (Layer(weight * std[:, None], bias + mean @ weight), *actor[1:])
 
 
-def in_own_coordinates(actor: MLP, mean: np.ndarray, std: np.ndarray) -> MLP:
+def in_own_coordinates(actor: MLP, mean: "Float[Array, 'O']", std: "Float[Array, 'O']") -> MLP:
     """Undo `in_standardised_coordinates`."""
     weight = actor[0].weight / std[:, None]
     return (Layer(weight, actor[0].bias - mean @ weight), *actor[1:])
@@ -81,10 +84,13 @@ def in_own_coordinates(actor: MLP, mean: np.ndarray, std: np.ndarray) -> MLP:
 
 def sum_of(networks: Sequence[MLP]) -> MLP:
     """Return one network whose outputs are the sum of the others', which have as many layers."""
-    return (*(mean := mean_of(networks))[:-1], Layer(len(networks) * mean[-1].weight, len(networks) * mean[-1].bias))
+    *hidden, last = mean_of(networks)
+    return (*hidden, Layer(len(networks) * last.weight, len(networks) * last.bias))
 
 
-def mlp(params: MLP, x: jax.Array, *, layer_norm: bool = False, activation: Activation = "relu") -> jax.Array:
+def mlp(
+    params: MLP, x: "Float[jax.Array, '*B D']", *, layer_norm: bool = False, activation: Activation = "relu"
+) -> "Float[jax.Array, '*B F']":
     """Apply affine maps with an activation between them; `layer_norm` standardises each hidden layer before a ReLU."""
     return _affine(params[-1], _hidden(params, x, layer_norm=layer_norm, activation=activation))
 
@@ -137,15 +143,13 @@ def _row_mean(x: jax.Array) -> jax.Array:
     return x @ jnp.full((x.shape[-1], 1), 1.0 / x.shape[-1], x.dtype)
 
 
-def init_actor(key: jax.Array, kind: ActionKind, observation_size: int, action_size: int, hidden: Sequence[int]) -> MLP:
+def init_actor(key: "RngKey", kind: ActionKind, observation_size: int, action_size: int, hidden: Sequence[int]) -> MLP:
     """Draw an actor: outputs mean and log-std of each action (continuous) or one logit per action (discrete)."""
     outputs = 2 * action_size if kind == "continuous" else action_size
     return init_mlp(key, (observation_size, *hidden, outputs))
 
 
-def init_critic(
-    key: jax.Array, kind: ActionKind, observation_size: int, action_size: int, hidden: Sequence[int]
-) -> MLP:
+def init_critic(key: "RngKey", kind: ActionKind, observation_size: int, action_size: int, hidden: Sequence[int]) -> MLP:
     """Draw a critic: (observation, action) -> one value (continuous), observation -> a value per action (discrete)."""
     if kind == "continuous":
         return init_mlp(key, (observation_size + action_size, *hidden, 1))
@@ -153,16 +157,21 @@ def init_critic(
 
 
 def critic_value(
-    params: MLP, kind: ActionKind, observation: jax.Array, action: jax.Array, *, layer_norm: bool = False
-) -> jax.Array:
-    """Q(s, a) [B] of encoded actions [B, A]; a discrete action may also be a distribution, giving the mean over it."""
+    params: MLP, kind: ActionKind, observation: "Observations", action: "Actions", *, layer_norm: bool = False
+) -> "PerRow":
+    """Q(s, a) of encoded actions; a discrete action may also be a distribution, giving the mean over it."""
     return worst_value((params,), kind, observation, action, layer_norm=layer_norm)
 
 
 def worst_value(
-    critics: Sequence[MLP], kind: ActionKind, observation: jax.Array, action: jax.Array, *, layer_norm: bool = False
-) -> jax.Array:
-    """Return the largest of the critics' costs-to-go [B]; of a distribution, the mean of each action's largest."""
+    critics: Sequence[MLP],
+    kind: ActionKind,
+    observation: "Observations",
+    action: "Actions",
+    *,
+    layer_norm: bool = False,
+) -> "PerRow":
+    """Return the largest of the critics' costs-to-go; of a distribution, the mean of each action's largest."""
     taken_in = jnp.concatenate([observation, action], axis=-1) if kind == "continuous" else observation
     output = reduce(jnp.maximum, [mlp(critic, taken_in, layer_norm=layer_norm) for critic in critics])
     return output[..., 0] if kind == "continuous" else jnp.sum(output * action, axis=-1)
@@ -171,12 +180,12 @@ def worst_value(
 def critic_regression(
     critics: tuple[MLP, MLP],
     kind: ActionKind,
-    observation: jax.Array,
-    action: jax.Array,
-    target: jax.Array,
+    observation: "Observations",
+    action: "Actions",
+    target: "PerRow",
     *,
     layer_norm: bool = False,
-) -> tuple[jax.Array, tuple[MLP, MLP]]:
+) -> tuple["Scalar", tuple[MLP, MLP]]:
     """Return Σ_i mean (Q_i(s, a) - target)² and its gradient in both critics."""
 
     def loss(critics: tuple[MLP, MLP]) -> jax.Array:
@@ -187,13 +196,13 @@ def critic_regression(
 
 
 class Gaussian(NamedTuple):
-    """Diagonal Gaussian before the tanh; mean and log_std [B, A]."""
+    """Diagonal Gaussian before the tanh."""
 
-    mean: jax.Array
-    log_std: jax.Array
+    mean: "Actions"
+    log_std: "Actions"
 
 
-def gaussian(params: MLP, observation: jax.Array, *, activation: Activation = "relu") -> Gaussian:
+def gaussian(params: MLP, observation: "Observations", *, activation: Activation = "relu") -> Gaussian:
     """Return the actor's pre-tanh Gaussian; log-std depends on the state and is clipped to [-20, 2]."""
     hidden, last = _hidden(params, observation, activation=activation), params[-1]
     # samples in columns: the gradients of the few outputs are then rows, which XLA joins and multiplies much faster;
@@ -213,29 +222,29 @@ def _as_written(x: jax.Array) -> jax.Array:
 _as_written.defjvp(lambda primals, tangents: (_as_written(*primals), *tangents))
 
 
-def gaussian_divergence(first: Gaussian, second: Gaussian) -> jax.Array:
-    """KL(first, second) [B]; a map both pass through, such as tanh, does not change it."""
+def gaussian_divergence(first: Gaussian, second: Gaussian) -> "PerRow":
+    """KL(first, second); a map both pass through, such as tanh, does not change it."""
     gap = (first.mean - second.mean) * jnp.exp(-second.log_std)
     log_ratio = first.log_std - second.log_std
     return 0.5 * jnp.sum(gap**2 + jnp.exp(2.0 * log_ratio) - 1.0 - 2.0 * log_ratio, axis=-1)
 
 
-def squash_log_det(pre_tanh: jax.Array) -> jax.Array:
+def squash_log_det(pre_tanh: "Actions") -> "Actions":
     """log d tanh(u)/du = log(1 - tanh(u)²) = 2 (log 2 - u - softplus(-2u)), stable for large |u|."""
     # softplus(-2u) without log1p, which XLA does not vectorise; log(1 + y) is as exact to 1e-7
     softplus = jnp.maximum(-2.0 * pre_tanh, 0.0) + jnp.log(1.0 + jnp.exp(-2.0 * jnp.abs(pre_tanh)))
     return 2.0 * (math.log(2.0) - pre_tanh - softplus)
 
 
-def gaussian_log_prob(distribution: Gaussian, pre_tanh: jax.Array) -> jax.Array:
-    """log π(tanh(u) | s) [B] of the tanh-squashed Gaussian at the pre-tanh value u [B, A]."""
+def gaussian_log_prob(distribution: Gaussian, pre_tanh: "Actions") -> "PerRow":
+    """log π(tanh(u) | s) of the tanh-squashed Gaussian at the pre-tanh value u."""
     standardised = (pre_tanh - distribution.mean) * jnp.exp(-distribution.log_std)
     log_density = -0.5 * standardised**2 - distribution.log_std - _LOG_SQRT_2PI
     return jnp.sum(log_density - squash_log_det(pre_tanh), axis=-1)
 
 
-def squashed(distribution: Gaussian, noise: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return the action that standard normal noise [B, A] draws, reparameterised: (tanh(u), u, log π(tanh(u)))."""
+def squashed(distribution: Gaussian, noise: "Actions") -> tuple["Actions", "Actions", "PerRow"]:
+    """Return the action that standard normal noise draws, reparameterised: (tanh(u), u, log π(tanh(u)))."""
     pre_tanh = distribution.mean + jnp.exp(distribution.log_std) * noise
     # the noise is the standardised value, so the density needs no division by the std
     log_density = -0.5 * noise**2 - distribution.log_std - _LOG_SQRT_2PI
@@ -243,15 +252,15 @@ def squashed(distribution: Gaussian, noise: jax.Array) -> tuple[jax.Array, jax.A
     return jnp.tanh(pre_tanh), pre_tanh, log_prob
 
 
-def log_policy(params: MLP, observation: jax.Array, *, activation: Activation = "relu") -> jax.Array:
-    """log π(· | s) [B, A] of a discrete actor."""
+def log_policy(params: MLP, observation: "Observations", *, activation: Activation = "relu") -> "Actions":
+    """log π(· | s) of a discrete actor."""
     return jax.nn.log_softmax(mlp(params, observation, activation=activation), axis=-1)
 
 
 class HostActor:
     """The actor in NumPy, on host copies of its weights: an action costs microseconds, not a JAX dispatch.
 
-    Its numbers equal the JAX actor's to float32 rounding. Observations [n, O] in, encoded actions [n, A] out.
+    Its numbers equal the JAX actor's to float32 rounding. Observations in, encoded actions out.
     """
 
     def __init__(self, kind: ActionKind, params: MLP, *, activation: Activation = "relu") -> None:
@@ -266,7 +275,7 @@ class HostActor:
             Layer(np.array(layer.weight, np.float32), np.array(layer.bias, np.float32)) for layer in params
         )
 
-    def outputs(self, observation: np.ndarray) -> np.ndarray:
+    def outputs(self, observation: "Float[np.ndarray, 'n O']") -> "Float[np.ndarray, 'n F']":
         """Return the network's raw outputs: [mean, log-std] or logits."""
         x = observation
         for layer in self.layers[:-1]:
@@ -281,15 +290,23 @@ class HostActor:
         return x
 
     def sample(
-        self, observation: np.ndarray, rng: np.random.Generator, *, offset: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Draw encoded actions from the policy; `offset` [n, A or more] is added to the means, or to the logits."""
+        self,
+        observation: "Float[np.ndarray, 'n O']",
+        rng: np.random.Generator,
+        *,
+        offset: "Float[np.ndarray, 'n D'] | None" = None,
+    ) -> "Float[np.ndarray, 'n A']":
+        """Draw encoded actions from the policy; the first columns of `offset` are added to means or logits."""
         drawn = self.draw(observation, rng, offset=offset)
         return np.tanh(drawn) if self.kind == "continuous" else drawn
 
     def draw(
-        self, observation: np.ndarray, rng: np.random.Generator, *, offset: np.ndarray | None = None
-    ) -> np.ndarray:
+        self,
+        observation: "Float[np.ndarray, 'n O']",
+        rng: np.random.Generator,
+        *,
+        offset: "Float[np.ndarray, 'n D'] | None" = None,
+    ) -> "Float[np.ndarray, 'n A']":
         """Draw from the policy without the squashing: pre-tanh values, or one-hot actions."""
         outputs = self.outputs(observation)
         size = outputs.shape[1] // (2 if self.kind == "continuous" else 1)
@@ -301,7 +318,7 @@ class HostActor:
         # the Gumbel trick: argmax of logits plus Gumbel noise is a draw from the softmax
         return _one_hot_argmax(outputs + rng.gumbel(size=outputs.shape).astype(np.float32))
 
-    def mode(self, observation: np.ndarray) -> np.ndarray:
+    def mode(self, observation: "Float[np.ndarray, 'n O']") -> "Float[np.ndarray, 'n A']":
         """Return the encoded deterministic actions: tanh of the mean, or the likeliest action."""
         outputs = self.outputs(observation)
         if self.kind == "continuous":

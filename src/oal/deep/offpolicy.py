@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,9 @@ from oal.deep.players import ChargeBatch, Game, Metrics, Shapes, Snapshot, recor
 from oal.deep.replay import Batch, unpack
 from oal.envs import Step, uniform_actions
 from oal.errors import InputError, at_least
+
+if TYPE_CHECKING:
+    from oal.deep.arrays import Float, Float32, KeyData, Scalar
 
 
 @dataclass(frozen=True)
@@ -83,22 +86,22 @@ class ReplayConfig:
 
 
 class Update(Protocol):
-    """One update of a player: (state, batch, absorbing cost, noise [draws, B, A], evidence) -> (state, metrics)."""
+    """One update of a player, on a batch and standard normal noise; discrete actions need none."""
 
     def __call__(
         self,
         state: Any,
         batch: Batch,
-        absorbing_cost: jax.Array,
-        noise: jax.Array,
-        evidence: jax.Array | float,
+        absorbing_cost: "Scalar",
+        noise: "Float[jax.Array, 'draws B Z']",
+        evidence: "Scalar | float",
         *,
         shapes: Shapes,
         config: Any,
     ) -> tuple[Any, Metrics]: ...
 
 
-def draw_noise(key: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+def draw_noise(key: "KeyData", shape: tuple[int, ...]) -> tuple["KeyData", "Float[jax.Array, '*shape']"]:
     """Return raw data of the next key, and standard normal noise for a whole block of updates.
 
     It is drawn as one long row, which XLA vectorises: by updates and actions it takes several times as long.
@@ -110,15 +113,15 @@ def draw_noise(key: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.A
 @lru_cache(maxsize=32)
 def compile_block(
     update: Update, shapes: Shapes, config: Any, *, draws: int, charge: ChargeBatch = recorded_cost
-) -> Callable[..., tuple[Any, jax.Array, Metrics]]:
-    """Compile (state, key, rows [G, B, width], cost parameters) -> (state, key, mean metrics): G updates in one scan.
+) -> Callable[..., tuple[Any, "KeyData", Metrics]]:
+    """Compile (state, key, rows [G, B, W], cost parameters) -> (state, key, mean metrics): G updates in one scan.
 
     The state and the key are donated: the caller must not use those it passed in. The call returns at once; reading a
     result waits for it. Equal settings share one compiled program.
     """
     noise_size = shapes.action_size if shapes.kind == "continuous" else 0
 
-    def block(state: Any, key: jax.Array, rows: jax.Array, cost_params: Any) -> tuple[Any, jax.Array, Metrics]:
+    def block(state: Any, key: "KeyData", rows: jax.Array, cost_params: Any) -> tuple[Any, "KeyData", Metrics]:
         key, noise = draw_noise(key, (rows.shape[0], draws, rows.shape[1], noise_size))
 
         def body(state: Any, drawn: tuple[jax.Array, jax.Array]) -> tuple[Any, Metrics]:
@@ -154,7 +157,7 @@ class OffPolicy(ABC):
         self.gamma, self.block = config.gamma, self.replay.block
 
     @abstractmethod
-    def init(self, seed: int, shapes: Shapes) -> tuple[Any, jax.Array]:
+    def init(self, seed: int, shapes: Shapes) -> tuple[Any, "KeyData"]:
         """Draw a fresh state, a pytree of arrays with a field `actor`, and a key for the noise of updates."""
 
     @abstractmethod
@@ -188,7 +191,7 @@ class OffPolicy(ABC):
         self._rng = seeding.generator(game.seed, "replay")
         self._updates = round(replay.block * replay.updates_per_step)
 
-    def act(self, observation: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def act(self, observation: "Float[np.ndarray, 'n O']", rng: np.random.Generator) -> "Float[np.ndarray, 'n A']":
         """Draw actions [n, A]: uniform ones during the warm-up, then the policy's."""
         if self.uniform_warmup and not self.ready:
             return uniform_actions(self._shapes, len(observation), rng)
@@ -209,7 +212,7 @@ class OffPolicy(ABC):
         """Nothing more to do: the updates are under way."""
         return {}
 
-    def _rows(self) -> np.ndarray:
+    def _rows(self) -> "Float32[np.ndarray, 'G B W']":
         learners = self.memory.sample(self._rng, self._updates, self.config.batch_size - self._expert_count)
         if not self._expert_count:
             return learners

@@ -7,15 +7,17 @@ A player of your own is any object with these methods: see docs/extending.md.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from oal.deep.nets import MLP, ActionKind, HostActor
 from oal.deep.replay import Batch, ExpertData, Pairs, Replay
 from oal.envs import EnvSpec, Step
+
+if TYPE_CHECKING:
+    from oal.deep.arrays import Float, Float32, Int, PerRow, Scalar
 
 Metrics = dict[str, Any]
 """Numbers to report, by name; device arrays, so that nobody waits for them before they are read."""
@@ -38,11 +40,10 @@ class Shapes(NamedTuple):
 class Charge(NamedTuple):
     """What the policy pays, as it is when a batch is sampled."""
 
-    cost: jax.Array
-    """Of each row of the batch [B]."""
-    absorbing: jax.Array
-    """Of each step after a true termination []."""
-    evidence: jax.Array | float = 1.0
+    cost: "PerRow"
+    absorbing: "Scalar"
+    """Of each step after a true termination."""
+    evidence: "Scalar | float" = 1.0
     """How well the cost tells learner and expert apart, in [0, 1]; 1 for a cost that is simply given."""
 
 
@@ -64,11 +65,11 @@ class Game(NamedTuple):
     memory: Replay
     """Every step that was taken, as far as the player (or else the cost player) wants them remembered."""
     charge: ChargeBatch
-    expert_rows: np.ndarray
-    """The expert's transitions in the memory's layout [N, width]; none if the demonstrations hold none."""
-    mean: np.ndarray
-    std: np.ndarray
-    """Of the demonstrated observations [O]; 0 and 1 without demonstrations."""
+    expert_rows: "Float32[np.ndarray, 'N W']"
+    """The expert's transitions in the memory's layout; none if the demonstrations hold none."""
+    mean: "Float32[np.ndarray, 'O']"
+    std: "Float32[np.ndarray, 'O']"
+    """Of the demonstrated observations; 0 and 1 without demonstrations."""
 
 
 @runtime_checkable
@@ -96,7 +97,7 @@ class PolicyPlayer(Protocol):
         ...
 
     def begin(self, game: Game) -> None: ...
-    def act(self, observation: np.ndarray, rng: np.random.Generator) -> np.ndarray: ...
+    def act(self, observation: "Float[np.ndarray, 'n O']", rng: np.random.Generator) -> "Float[np.ndarray, 'n A']": ...
     def observe(self, step: Step) -> None: ...
     def work_ahead(self, cost_params: Any) -> Metrics: ...
     def improve(self, cost_params: Any) -> Metrics: ...
@@ -136,10 +137,10 @@ class CostPlayer(Protocol):
         ...
 
     def init(self, seed: int, expert: Pairs) -> Any:
-        """Draw a fresh state; all of the expert's pairs [N, ...] are there to measure."""
+        """Draw a fresh state; all of the expert's pairs are there to measure."""
         ...
 
-    def weigh(self, times: np.ndarray) -> np.ndarray:
+    def weigh(self, times: "Int[np.ndarray, '*n']") -> "Float[np.ndarray, '*n']":
         """How much steps at these times of their episodes count."""
         ...
 

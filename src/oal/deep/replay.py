@@ -1,7 +1,7 @@
 """Steps in memory: the learner's replay on the host, and the demonstrations in the same layout."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -9,7 +9,10 @@ from oal.demos.pairs import Encoded
 from oal.envs import EnvSpec
 from oal.errors import InputError, at_least
 
-Weigh = Callable[[np.ndarray], np.ndarray]
+if TYPE_CHECKING:
+    from oal.deep.arrays import Array, Float, Float32, Int, Shaped
+
+Weigh = Callable[["Int[np.ndarray, '*n']"], "Float[np.ndarray, '*n']"]
 """Times of steps within their episodes -> how much each step counts."""
 
 
@@ -18,22 +21,22 @@ STD_FLOOR = 1e-3
 
 
 class Pairs(NamedTuple):
-    """State-action pairs of a player for the cost: [..., B, O], [..., B, A], and how much each counts [..., B]."""
+    """State-action pairs of a player for the cost, and how much each counts."""
 
-    observation: Any
-    action: Any
-    weight: Any
+    observation: "Float[Array, '*pairs O']"
+    action: "Float[Array, '*pairs A']"
+    weight: "Float[Array, '*pairs']"
 
 
 class Batch(NamedTuple):
-    """Transitions [..., B, width] or [..., B]; `next_observation` is the true successor, never an auto-reset one."""
+    """Transitions; `next_observation` is the true successor, never an auto-reset one."""
 
-    observation: Any
-    action: Any
-    cost: Any
-    next_observation: Any
-    terminated: Any
-    extra: Any = None
+    observation: "Float[Array, '*G B O']"
+    action: "Float[Array, '*G B A']"
+    cost: "Float[Array, '*G B']"
+    next_observation: "Float[Array, '*G B O']"
+    terminated: "Float[Array, '*G B']"
+    extra: "Float[Array, '*G B E'] | None" = None
     """What a player put beside its rows."""
 
 
@@ -60,14 +63,14 @@ class Replay:
 
     def add(
         self,
-        observation: np.ndarray,
-        action: np.ndarray,
-        cost: np.ndarray,
-        next_observation: np.ndarray,
-        terminated: np.ndarray,
-        time: np.ndarray | int = 0,
+        observation: "Float[np.ndarray, 'n O']",
+        action: "Float[np.ndarray, 'n A']",
+        cost: "Float[np.ndarray, 'n']",
+        next_observation: "Float[np.ndarray, 'n O']",
+        terminated: "Shaped[np.ndarray, 'n']",
+        time: "Int[np.ndarray, 'n'] | int" = 0,
     ) -> None:
-        """Store n transitions ([n, O], [n, A], [n], [n, O], [n], [n]) over the oldest ones."""
+        """Store transitions over the oldest ones."""
         count = len(cost)
         stop = self.position + count
         if stop <= self.capacity:
@@ -90,27 +93,27 @@ class Replay:
         self.position = stop % self.capacity
         self.size = min(self.size + count, self.capacity)
 
-    def sample(self, rng: np.random.Generator, *shape: int) -> np.ndarray:
-        """Gather uniformly drawn rows [*shape, width] into a fresh array (a compiled block may still read the last)."""
+    def sample(self, rng: np.random.Generator, *shape: int) -> "Float32[np.ndarray, '*shape W']":
+        """Gather uniformly drawn rows into a fresh array (a compiled block may still read the last)."""
         if self.size == 0:
             raise InputError("the replay is empty: collect transitions before sampling")
         index = rng.integers(0, self.size, size=shape)
         return self.rows.take(index.ravel(), axis=0).reshape(*shape, -1)
 
-    def newest(self, count: int) -> np.ndarray:
+    def newest(self, count: int) -> "Int[np.ndarray, 'N']":
         """Return the places of the newest `count` rows (fewer if there are fewer), oldest first."""
         return np.arange(self.position - min(count, self.size), self.position) % self.capacity
 
-    def last(self, count: int) -> np.ndarray:
+    def last(self, count: int) -> "Float32[np.ndarray, 'N W']":
         """Return copies of the newest `count` rows (fewer if there are fewer), oldest first."""
         return self.rows[self.newest(count)]
 
-    def pairs(self, index: np.ndarray, weigh: Weigh) -> Pairs:
-        """Gather the pairs at places [...]."""
+    def pairs(self, index: "Int[np.ndarray, '*pairs']", weigh: Weigh) -> Pairs:
+        """Gather the pairs at these places."""
         rows = self.unpack(self.rows[index])
         return Pairs(rows.observation, rows.action, weigh(self.times[index]))
 
-    def unpack(self, rows: Any) -> Batch:
+    def unpack(self, rows: "Float32[Array, '*G B W']") -> Batch:
         """Cut packed rows (NumPy or traced JAX) into named parts."""
         return unpack(rows, self.observation_size, self.action_size)
 
@@ -137,8 +140,8 @@ class Replay:
         self.rows[: len(rows)], self.times[: len(times)] = rows, times
 
 
-def unpack(rows: Any, observation_size: int, action_size: int) -> Batch:
-    """Cut packed rows [..., width] into named parts."""
+def unpack(rows: "Float32[Array, '*G B W']", observation_size: int, action_size: int) -> Batch:
+    """Cut packed rows of width W = 2 O + A + 2 into named parts."""
     o, a = observation_size, action_size
     return Batch(
         observation=rows[..., :o],
@@ -151,7 +154,7 @@ def unpack(rows: Any, observation_size: int, action_size: int) -> Batch:
 
 
 class ExpertData:
-    """The demonstrations as arrays: pairs [N, ...] for the cost, transitions in the replay's layout for the policy."""
+    """The demonstrations as arrays: N pairs for the cost, transitions in the replay's layout for the policy."""
 
     def __init__(self, episodes: Sequence[Encoded], spec: EnvSpec, gamma: float) -> None:
         """Without any episode there is no expert, and nothing to learn from one."""
@@ -168,8 +171,8 @@ class ExpertData:
         self.mean = self.observation.mean(axis=0) if masses else np.zeros(spec.observation_size, np.float32)
         self.std = np.maximum(self.observation.std(axis=0), STD_FLOOR) if masses else np.ones_like(self.mean)
 
-    def pairs(self, index: np.ndarray | None, weigh: Weigh) -> Pairs:
-        """Gather the pairs at places [...], or all of them."""
+    def pairs(self, index: "Int[np.ndarray, '*pairs'] | None", weigh: Weigh) -> Pairs:
+        """Gather the pairs at these places, or all of them."""
         if index is None:
             return Pairs(self.observation, self.action, weigh(self.time))
         return Pairs(self.observation[index], self.action[index], weigh(self.time[index]))

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,9 @@ from oal.deep.players import ChargeBatch, Game, Metrics, Shapes, Snapshot, recor
 from oal.deep.replay import Batch
 from oal.envs import Step, bootstrap_target
 from oal.errors import InputError, at_least, choice
+
+if TYPE_CHECKING:
+    from oal.deep.arrays import Actions, Array, Bool, Float, Int, Observations, PerRow, PerStep, Scalar
 
 
 @dataclass(frozen=True)
@@ -80,18 +83,15 @@ def above_zero(name: str, value: float) -> None:
 
 
 class Rollout(NamedTuple):
-    """What n environments did in T steps: [T, n, O], [T, n, A], [T, n], [T, n, O], [T, n] three times.
+    """What n environments did in T steps; `draw` is the action before its tanh. Only `valid` rows are learned from."""
 
-    `draw` is the action before its tanh. Rows that are not `valid` hold nothing that could be learned from.
-    """
-
-    observation: Any
-    draw: Any
-    cost: Any
-    next_observation: Any
-    terminated: Any
-    truncated: Any
-    valid: Any
+    observation: "Float[Array, 'T n O']"
+    draw: "Float[Array, 'T n A']"
+    cost: "Float[Array, 'T n']"
+    next_observation: "Float[Array, 'T n O']"
+    terminated: "Bool[Array, 'T n']"
+    truncated: "Bool[Array, 'T n']"
+    valid: "Bool[Array, 'T n']"
 
 
 def empty_rollout(steps: int, environments: int, shapes: Shapes) -> Rollout:
@@ -108,8 +108,8 @@ def empty_rollout(steps: int, environments: int, shapes: Shapes) -> Rollout:
     )
 
 
-def continues(rollout: Rollout) -> jax.Array:
-    """Say of each row [T, n] whether the row after it is the same episode's next step.
+def continues(rollout: Rollout) -> "Bool[jax.Array, 'T n']":
+    """Say of each row whether the row after it is the same episode's next step.
 
     An episode may also be cut without a flag, when the loop restarts its environments: then the next row does not
     begin where this one ended.
@@ -120,9 +120,15 @@ def continues(rollout: Rollout) -> jax.Array:
 
 
 def advantages(
-    rollout: Rollout, value: jax.Array, next_value: jax.Array, absorbing_cost: Any, *, gamma: float, gae_lambda: float
-) -> jax.Array:
-    """Generalised advantages of costs [T, n]; 0 where a row is not valid.
+    rollout: Rollout,
+    value: "PerStep",
+    next_value: "PerStep",
+    absorbing_cost: "Scalar",
+    *,
+    gamma: float,
+    gae_lambda: float,
+) -> "PerStep":
+    """Generalised advantages of costs; 0 where a row is not valid.
 
     A termination is followed by the absorbing state's cost for ever; a truncation by the successor's value.
     """
@@ -138,17 +144,17 @@ def advantages(
 
 
 class Data(NamedTuple):
-    """A rollout as N = T n rows, ready for the policy's step; `weight` is 1/(number of valid rows) or 0."""
+    """A rollout as B = T n rows, ready for the policy's step; `weight` is 1/(number of valid rows) or 0."""
 
-    observation: jax.Array
-    draw: jax.Array
-    advantage: jax.Array
-    weight: jax.Array
+    observation: "Observations"
+    draw: "Actions"
+    advantage: "PerRow"
+    weight: "PerRow"
 
 
 def surrogate(
     actor: MLP, old: Distribution, data: Data, *, shapes: Shapes, config: OnPolicyConfig
-) -> tuple[jax.Array, Distribution]:
+) -> tuple["Scalar", Distribution]:
     """L(θ): the mean advantage under π_θ's actions at π_old's states, less the entropy bonus; and π_θ there."""
     new = distribution(actor, data.observation, kind=shapes.kind, activation=config.activation)
     ratio = jnp.exp(log_likelihood(new, data.draw) - log_likelihood(old, data.draw))
@@ -170,11 +176,11 @@ class PolicyStep(Protocol):
         actor: MLP,
         optimiser: Any,
         data: Data,
-        length: jax.Array | float = 1.0,
+        length: "Scalar | float" = 1.0,
         *,
         shapes: Shapes,
         config: Any,
-    ) -> tuple[MLP, Any, dict[str, jax.Array]]: ...
+    ) -> tuple[MLP, Any, dict[str, "Scalar"]]: ...
 
 
 class OnPolicyState(NamedTuple):
@@ -204,8 +210,8 @@ def init_on_policy(
     )
 
 
-def minibatches(rows: int, rng: np.random.Generator, config: OnPolicyConfig) -> np.ndarray:
-    """Draw the rows [K, B] of the value function's minibatches, epoch by epoch.
+def minibatches(rows: int, rng: np.random.Generator, config: OnPolicyConfig) -> "Int[np.ndarray, 'K M']":
+    """Draw the rows of the value function's K minibatches, epoch by epoch.
 
     The rows left over after whole minibatches are other ones in each epoch.
     """
@@ -218,14 +224,14 @@ def minibatches(rows: int, rng: np.random.Generator, config: OnPolicyConfig) -> 
 def fit_critic(
     critic: MLP,
     optimiser: Any,
-    observation: jax.Array,
-    target: jax.Array,
-    weight: jax.Array,
-    order: jax.Array,
+    observation: "Observations",
+    target: "PerRow",
+    weight: "PerRow",
+    order: "Int[Array, 'K M']",
     *,
     config: OnPolicyConfig,
-) -> tuple[MLP, Any, jax.Array]:
-    """Fit V to targets [N] by one Adam step per minibatch of `order` [K, B]; return also the mean squared error met."""
+) -> tuple[MLP, Any, "Scalar"]:
+    """Fit V to the targets by one Adam step per minibatch of `order`; return also the mean squared error met."""
     adam = optax.adam(config.critic_learning_rate)
 
     def body(carry: tuple[MLP, Any], index: jax.Array) -> tuple[tuple[MLP, Any], jax.Array]:
@@ -248,17 +254,17 @@ def fit_critic(
 def improvement(
     state: OnPolicyState,
     rollout: Rollout,
-    order: jax.Array,
+    order: "Int[Array, 'K M']",
     cost_params: Any,
     *,
     shapes: Shapes,
     config: OnPolicyConfig,
     charge: ChargeBatch,
     policy_step: PolicyStep,
-) -> tuple[OnPolicyState, dict[str, jax.Array]]:
+) -> tuple[OnPolicyState, dict[str, "Scalar"]]:
     """Improve the policy by one rollout with the costs of `cost_params`, then fit its value function.
 
-    `order` [K, B] are the rows of the value function's minibatches (see `minibatches`).
+    `order` are the rows of the value function's minibatches (see `minibatches`).
     """
     rows = jax.tree.map(lambda part: part.reshape(-1, *part.shape[2:]), rollout)
     action = jnp.tanh(rows.draw) if shapes.kind == "continuous" else rows.draw
@@ -370,8 +376,8 @@ class OnPolicy(ABC):
         self._rollout = empty_rollout(self._steps, self._environments, self._shapes)
         self._filled = 0
 
-    def act(self, observation: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Draw actions [n, A], and remember the draws: rounding would lose them in the tanh."""
+    def act(self, observation: "Float[np.ndarray, 'n O']", rng: np.random.Generator) -> "Float[np.ndarray, 'n A']":
+        """Draw actions, and remember the draws: rounding would lose them in the tanh."""
         if not self._settled:
             self.settle()
         self._draw = self.actor.draw(observation, rng)

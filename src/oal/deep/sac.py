@@ -10,7 +10,7 @@ One update, on a batch (s, a, c, s', terminated):
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, final
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,9 @@ from oal.deep.players import Shapes
 from oal.deep.replay import Batch
 from oal.envs import bootstrap_target
 from oal.errors import InputError
+
+if TYPE_CHECKING:
+    from oal.deep.arrays import Float, KeyData, Noise, Observations, PerRow, Scalar
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class SACState(NamedTuple):
     actor: MLP
     critics: tuple[MLP, MLP]
     target_critics: tuple[MLP, MLP]
-    log_temperature: jax.Array
+    log_temperature: "Scalar"
     actor_optimiser: optax.OptState
     critic_optimiser: optax.OptState
     temperature_optimiser: optax.OptState
@@ -64,7 +67,7 @@ def target_entropy(config: SACConfig, shapes: Shapes) -> float:
     return 0.3 * math.log(shapes.action_size)
 
 
-def init_sac(seed: int, shapes: Shapes, config: SACConfig) -> tuple[SACState, jax.Array]:
+def init_sac(seed: int, shapes: Shapes, config: SACConfig) -> tuple[SACState, "KeyData"]:
     """Draw a fresh state and a key for the noise of updates; `seed` is a 32-bit integer."""
     actor_key, first_key, second_key, key = jax.random.split(jax.random.key(seed), 4)
     actor = nets.init_actor(actor_key, *shapes, config.hidden)
@@ -89,16 +92,16 @@ def init_sac(seed: int, shapes: Shapes, config: SACConfig) -> tuple[SACState, ja
 def soft_value(
     actor: MLP,
     critics: tuple[MLP, MLP],
-    temperature: jax.Array,
-    observation: jax.Array,
-    noise: jax.Array,
+    temperature: "Scalar",
+    observation: "Observations",
+    noise: "Noise",
     *,
     kind: ActionKind,
     layer_norm: bool,
-) -> tuple[jax.Array, jax.Array]:
-    """E_{a~π}[max_i Q_i(s, a) + α log π(a|s)] [B] and the entropy of π [B].
+) -> tuple["PerRow", "PerRow"]:
+    """E_{a~π}[max_i Q_i(s, a) + α log π(a|s)] and the entropy of π.
 
-    Continuous: the draw that `noise` [B, A] gives stands for the expectation. Discrete: the expectation is exact.
+    Continuous: the draw that `noise` gives stands for the expectation. Discrete: the expectation is exact.
     """
     if kind == "continuous":
         action, _, log_prob = nets.squashed(nets.gaussian(actor, observation), noise)
@@ -114,16 +117,16 @@ def soft_value(
 def sac_update(
     state: SACState,
     batch: Batch,
-    absorbing_cost: jax.Array,
-    noise: jax.Array,
-    evidence: jax.Array | float = 1.0,
+    absorbing_cost: "Scalar",
+    noise: "Float[jax.Array, '2 B Z']",
+    evidence: "Scalar | float" = 1.0,
     *,
     shapes: Shapes,
     config: SACConfig,
-) -> tuple[SACState, dict[str, jax.Array]]:
+) -> tuple[SACState, dict[str, "Scalar"]]:
     """Do one gradient step of critics, actor and temperature, then move the target critics.
 
-    `noise` is standard normal [2, B, A]: for the target's actions and for the actor's. Discrete actions need none.
+    `noise` is standard normal: for the target's actions and for the actor's. Discrete actions need none.
     """
     kind, layer_norm = shapes.kind, config.layer_norm
     adam = optax.adam(config.learning_rate)
@@ -193,7 +196,7 @@ class SAC(OffPolicy):
     draws = 2
     update = staticmethod(sac_update)
 
-    def init(self, seed: int, shapes: Shapes) -> tuple[SACState, jax.Array]:
+    def init(self, seed: int, shapes: Shapes) -> tuple[SACState, "KeyData"]:
         return init_sac(seed, shapes, self.config)
 
     def with_actor(self, actor: MLP) -> SACState:

@@ -7,7 +7,7 @@ and keeps mean KL(π_old, π_θ) <= max_kl, or θ stays
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, final
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,9 @@ from oal.deep.nets import MLP
 from oal.deep.players import Shapes
 from oal.deep.rollout import Data, OnPolicy, OnPolicyConfig, above_zero, surrogate
 from oal.errors import InputError, at_least
+
+if TYPE_CHECKING:
+    from oal.deep.arrays import Bool, Int, Parameters, PerRow, Scalar
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,8 @@ PAPER_TRPO = TRPOConfig(critic_learning_rate=3e-4, critic_epochs=5, backtrack_fa
 
 
 def fisher_product(
-    policy_of: Callable[[jax.Array], Distribution], parameters: jax.Array, weight: jax.Array, damping: float
-) -> Callable[[jax.Array], jax.Array]:
+    policy_of: Callable[["Parameters"], Distribution], parameters: "Parameters", weight: "PerRow", damping: float
+) -> Callable[["Parameters"], "Parameters"]:
     """Return v -> (F + damping) v, where F is the Hessian of the mean KL(π, π_θ) at π_θ = π.
 
     F = Jᵀ M J with the network's Jacobian J and the distribution's own metric M: one pass forwards and one backwards
@@ -56,7 +59,7 @@ def fisher_product(
     policy, push = jax.linearize(policy_of, parameters)
     pull = jax.linear_transpose(push, parameters)
 
-    def product(vector: jax.Array) -> jax.Array:
+    def product(vector: "Parameters") -> "Parameters":
         metric = fisher_metric(policy, push(vector))
         weighted = jax.tree.map(lambda part: part * weight[:, None], metric)
         return pull(weighted)[0] + damping * vector
@@ -67,17 +70,17 @@ def fisher_product(
 class Solution(NamedTuple):
     """Where the conjugate gradients are."""
 
-    steps: jax.Array
-    x: jax.Array
-    residual: jax.Array
-    direction: jax.Array
-    squared: jax.Array
+    steps: "Int[jax.Array, '']"
+    x: "Parameters"
+    residual: "Parameters"
+    direction: "Parameters"
+    squared: "Scalar"
     """‖residual‖²"""
 
 
 def conjugate_gradient(
-    product: Callable[[jax.Array], jax.Array], target: jax.Array, *, steps: int, tolerance: float = 1e-10
-) -> jax.Array:
+    product: Callable[["Parameters"], "Parameters"], target: "Parameters", *, steps: int, tolerance: float = 1e-10
+) -> "Parameters":
     """Solve product(x) = target in at most `steps` steps, or until ‖residual‖² <= tolerance · ‖target‖²."""
 
     def body(now: Solution) -> Solution:
@@ -101,16 +104,16 @@ ROUNDING = 1e-6
 class Search(NamedTuple):
     """Where the line search is."""
 
-    tries: jax.Array
-    parameters: jax.Array
-    loss: jax.Array
-    divergence: jax.Array
-    accepted: jax.Array
+    tries: "Int[jax.Array, '']"
+    parameters: "Parameters"
+    loss: "Scalar"
+    divergence: "Scalar"
+    accepted: "Bool[jax.Array, '']"
 
 
 def trpo_step(
-    actor: MLP, optimiser: Any, data: Data, length: jax.Array | float = 1.0, *, shapes: Shapes, config: TRPOConfig
-) -> tuple[MLP, Any, dict[str, jax.Array]]:
+    actor: MLP, optimiser: Any, data: Data, length: "Scalar | float" = 1.0, *, shapes: Shapes, config: TRPOConfig
+) -> tuple[MLP, Any, dict[str, "Scalar"]]:
     """Take the natural-gradient step that lowers L within the bound; without one the actor stays as it is.
 
     The bound is that of the step's `length`: max_kl · length².
@@ -120,7 +123,7 @@ def trpo_step(
     policy_of = partial(_policy_of, unravel=unravel, data=data, shapes=shapes, config=config)
     old = policy_of(start)
 
-    def loss_of(parameters: jax.Array) -> tuple[jax.Array, Distribution]:
+    def loss_of(parameters: "Parameters") -> tuple["Scalar", Distribution]:
         return surrogate(unravel(parameters), old, data, shapes=shapes, config=config)
 
     (loss, _), gradient = jax.value_and_grad(loss_of, has_aux=True)(start)
@@ -154,7 +157,7 @@ def trpo_step(
 
 
 def _policy_of(
-    parameters: jax.Array, *, unravel: Callable[[jax.Array], Any], data: Data, shapes: Shapes, config: OnPolicyConfig
+    parameters: "Parameters", *, unravel: Callable[..., MLP], data: Data, shapes: Shapes, config: OnPolicyConfig
 ) -> Distribution:
     return distribution(unravel(parameters), data.observation, kind=shapes.kind, activation=config.activation)
 

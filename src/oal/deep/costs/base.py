@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,9 @@ import numpy as np
 from oal.deep.players import Charge
 from oal.deep.replay import Batch, ExpertData, Pairs, Replay
 from oal.errors import InputError, at_least, choice
+
+if TYPE_CHECKING:
+    from oal.deep.arrays import AnyActions, AnyObservations, Array, Float, Inputs, Int, KeyData, PerRow, RngKey, Scalar
 
 _STD_FLOOR = 1e-3
 """Inputs that hardly vary are not scaled up more than a thousandfold."""
@@ -83,41 +86,41 @@ class CostView(NamedTuple):
     """The weights w [F] (linear), or a network."""
     frozen: Any
     """What is drawn once and never learned: Fourier frequencies and phases, or None."""
-    mean: jax.Array
-    std: jax.Array
-    """Standardisation of the inputs [D]."""
-    centre: jax.Array
-    scale: jax.Array
+    mean: "Float[Array, 'D']"
+    std: "Float[Array, 'D']"
+    """Standardisation of the inputs."""
+    centre: "Scalar"
+    scale: "Scalar"
     """Standardisation of the outputs."""
-    absorbing: jax.Array
+    absorbing: "Scalar"
     """The absorbing state's cost, in the units of standardised outputs."""
-    gain: jax.Array
+    gain: "Scalar"
     """What both are multiplied by before the policy pays."""
-    evidence: jax.Array
+    evidence: "Scalar"
     """How well the outputs tell learner and expert apart: half the gap of their means over the spread, in [0, 1]."""
 
 
 class Moments(NamedTuple):
-    """How many inputs [D] were seen, their mean and their variance."""
+    """How many inputs were seen, their mean and their variance."""
 
-    seen: jax.Array
-    mean: jax.Array
-    variance: jax.Array
+    seen: "Scalar"
+    mean: "Float[jax.Array, 'D']"
+    variance: "Float[jax.Array, 'D']"
 
 
 class CostState(NamedTuple):
     """Everything a cost player learns, as one pytree of arrays."""
 
     view: CostView
-    dual: Any
+    dual: "Float[jax.Array, 'dual'] | None"
     """The linear player's weights before they are normalised or projected; None for networks."""
     moments: Moments
     optimiser: Any
-    key: jax.Array
+    key: "KeyData"
 
 
-def merge(moments: Moments, values: jax.Array) -> Moments:
-    """Add values [N, D] to running moments."""
+def merge(moments: Moments, values: "Float[jax.Array, 'N D']") -> Moments:
+    """Add values to running moments."""
     added = values.shape[0]
     total = moments.seen + added
     gap = values.mean(axis=0) - moments.mean
@@ -135,7 +138,7 @@ class Update(NamedTuple):
 
     params: Any
     kept: dict[str, Any]
-    metrics: dict[str, jax.Array]
+    metrics: dict[str, "Scalar"]
 
 
 @dataclass(frozen=True)
@@ -170,11 +173,11 @@ class CostBase(ABC):
     # ----- what a player of its own kind is
 
     @abstractmethod
-    def output(self, view: CostView, observation: Any, action: Any) -> jax.Array:
-        """Pairs -> the player's own output [...]."""
+    def output(self, view: CostView, observation: "AnyObservations", action: "AnyActions") -> "PerRow":
+        """Pairs -> the player's own output."""
 
     @abstractmethod
-    def begin(self, view: CostView, key: jax.Array, expert: Pairs) -> tuple[CostView, dict[str, Any]]:
+    def begin(self, view: CostView, key: "RngKey", expert: Pairs) -> tuple[CostView, dict[str, Any]]:
         """Draw parameters; return the view with them and what the player keeps besides."""
 
     @abstractmethod
@@ -187,20 +190,20 @@ class CostBase(ABC):
 
     # ----- reading
 
-    def inputs(self, observation: Any, action: Any) -> jax.Array:
-        """Pairs -> inputs [..., D] before standardisation."""
+    def inputs(self, observation: "AnyObservations", action: "AnyActions") -> "Float[Array, '*B D']":
+        """Pairs -> inputs before standardisation."""
         return observation if self.config.inputs == "states" else jnp.concatenate([observation, action], axis=-1)
 
-    def standardised(self, view: CostView, observation: Any, action: Any) -> jax.Array:
-        """Pairs -> standardised inputs [..., D]."""
+    def standardised(self, view: CostView, observation: "AnyObservations", action: "AnyActions") -> "Inputs":
+        """Pairs -> standardised inputs."""
         return (self.inputs(observation, action) - view.mean) / view.std
 
-    def read(self, output: jax.Array) -> jax.Array:
+    def read(self, output: "PerRow") -> "PerRow":
         """The player's output -> the cost before it is standardised."""
         return output
 
-    def cost(self, view: CostView, observation: Any, action: Any) -> jax.Array:
-        """Pairs -> what the policy pays [...]."""
+    def cost(self, view: CostView, observation: "AnyObservations", action: "AnyActions") -> "PerRow":
+        """Pairs -> what the policy pays."""
         cost = self.read(self.output(view, observation, action))
         cost = (cost - view.centre) / view.scale
         if self.config.clip is not None:
@@ -219,7 +222,7 @@ class CostBase(ABC):
     # ----- learning
 
     def init(self, seed: int, expert: Pairs) -> CostState:
-        """Draw a fresh cost that has seen the expert's pairs [N, ...] only."""
+        """Draw a fresh cost that has seen the expert's pairs only."""
         draw_key, key = jax.random.split(jax.random.key(seed))
         x = jnp.asarray(self.inputs(expert.observation, expert.action))
         moments = Moments(jnp.float32(len(x)), x.mean(axis=0), x.var(axis=0))
@@ -238,14 +241,14 @@ class CostBase(ABC):
         return CostState(view=view, moments=moments, key=jax.random.key_data(key), **kept)
 
     def update(
-        self, state: CostState, learner: Pairs, expert: Pairs, masses: Any
-    ) -> tuple[CostState, dict[str, jax.Array]]:
+        self, state: CostState, learner: Pairs, expert: Pairs, masses: "tuple[float, float]"
+    ) -> tuple[CostState, dict[str, "Scalar"]]:
         """Play one round against minibatches [n, B, ...]; `masses` are the absorbing masses (learner, expert)."""
         return _compiled_update(self)(state, learner, expert, jnp.asarray(masses, jnp.float32))
 
     def _update(
-        self, state: CostState, learner: Pairs, expert: Pairs, masses: jax.Array
-    ) -> tuple[CostState, dict[str, jax.Array]]:
+        self, state: CostState, learner: Pairs, expert: Pairs, masses: "Float[jax.Array, '2']"
+    ) -> tuple[CostState, dict[str, "Scalar"]]:
         config = self.config
         both = flat(learner), flat(expert)
         moments = state.moments
@@ -280,7 +283,7 @@ class CostBase(ABC):
 
     # ----- data
 
-    def weigh(self, times: np.ndarray) -> np.ndarray:
+    def weigh(self, times: "Int[np.ndarray, '*n']") -> "Float[np.ndarray, '*n']":
         """How much steps at these times of their episodes count."""
         if self.config.discounted:
             return np.power(self.gamma, times, dtype=np.float32)
@@ -297,7 +300,7 @@ class CostBase(ABC):
 
 
 @lru_cache(maxsize=32)
-def _compiled_update(player: CostBase) -> Callable[..., tuple[CostState, dict[str, jax.Array]]]:
+def _compiled_update(player: CostBase) -> Callable[..., tuple[CostState, dict[str, "Scalar"]]]:
     return jax.jit(player._update)
 
 
@@ -306,10 +309,10 @@ def flat(pairs: Pairs) -> Pairs:
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), pairs)
 
 
-def _std(moments: Moments) -> jax.Array:
+def _std(moments: Moments) -> "Float[jax.Array, 'D']":
     return jnp.maximum(jnp.sqrt(moments.variance), _STD_FLOOR)
 
 
-def mean(values: jax.Array, weight: jax.Array) -> jax.Array:
+def mean(values: "Float[jax.Array, 'B *F']", weight: "PerRow") -> "Float[jax.Array, '*F']":
     """Weighted mean over the first axis."""
     return jnp.tensordot(weight, values, axes=1) / jnp.sum(weight)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +12,11 @@ from oal.deep.costs.base import CostBase, CostConfig, CostState, CostView, Updat
 from oal.deep.replay import ExpertData, Pairs, Replay
 from oal.errors import InputError, at_least, choice
 
-FeatureFunction = Callable[[Any, Any], Any]
-"""(observations [B, O], encoded actions [B, A]) -> features [B, F], traceable by JAX."""
+if TYPE_CHECKING:
+    from oal.deep.arrays import AnyActions, AnyObservations, Array, Features, Float, PerRow, RngKey
+
+FeatureFunction = Callable[["AnyObservations", "AnyActions"], "Float[Array, 'B F']"]
+"""(observations, encoded actions) -> features, traceable by JAX."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,8 @@ class Linear(CostBase):
                 else "a feature function is given, but the cost's features are not 'function'"
             )
 
-    def features(self, view: CostView, observation: Any, action: Any) -> jax.Array:
-        """Pairs -> features [..., F]."""
+    def features(self, view: CostView, observation: "AnyObservations", action: "AnyActions") -> "Features":
+        """Pairs -> features."""
         config = self.config
         if self.function is not None:
             return self.function(observation, action)
@@ -79,10 +82,10 @@ class Linear(CostBase):
         frequencies, phases = view.frozen
         return jnp.sqrt(2.0 / config.fourier_features) * jnp.cos(x @ frequencies + phases)
 
-    def output(self, view: CostView, observation: Any, action: Any) -> jax.Array:
+    def output(self, view: CostView, observation: "AnyObservations", action: "AnyActions") -> "PerRow":
         return self.features(view, observation, action) @ view.params
 
-    def begin(self, view: CostView, key: jax.Array, expert: Pairs) -> tuple[CostView, dict[str, Any]]:
+    def begin(self, view: CostView, key: "RngKey", expert: Pairs) -> tuple[CostView, dict[str, Any]]:
         config = self.config
         if config.features == "fourier":
             frequency_key, phase_key = jax.random.split(key)
@@ -107,6 +110,7 @@ class Linear(CostBase):
             for pairs in (flat(learner), flat(expert))
         )
         gap = of_learner - of_expert
+        assert before.dual is not None
         dual = linear_step(self.config, before.dual, gap)
         return Update(weights(self.config, dual), {"dual": dual}, {"feature_gap": jnp.linalg.norm(gap)})
 
@@ -125,7 +129,9 @@ class Linear(CostBase):
         return learner, everything
 
 
-def linear_step(config: LinearConfig, dual: jax.Array, gap: jax.Array) -> jax.Array:
+def linear_step(
+    config: LinearConfig, dual: "Float[jax.Array, 'dual']", gap: "Float[jax.Array, 'F']"
+) -> "Float[jax.Array, 'dual']":
     """One mirror ascent step on <w, gap>: Euclidean, or in the simplex's logarithms over ± features."""
     if config.geometry == "simplex":
         return dual + config.step * jnp.concatenate([gap, -gap])
@@ -135,7 +141,7 @@ def linear_step(config: LinearConfig, dual: jax.Array, gap: jax.Array) -> jax.Ar
     return dual
 
 
-def weights(config: LinearConfig, dual: jax.Array) -> jax.Array:
+def weights(config: LinearConfig, dual: "Float[jax.Array, 'dual']") -> "Float[jax.Array, 'F']":
     """Weights as they are read."""
     if config.geometry == "simplex":
         plus, minus = jnp.split(jax.nn.softmax(dual), 2)

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,9 @@ from oal.deep.costs.base import CostBase, CostConfig, CostState, CostView, Updat
 from oal.deep.nets import MLP, Activation
 from oal.deep.replay import ExpertData, Pairs, Replay
 from oal.errors import InputError, at_least, choice
+
+if TYPE_CHECKING:
+    from oal.deep.arrays import AnyActions, AnyObservations, Float, Inputs, PerRow, RngKey, Scalar
 
 
 @dataclass(frozen=True)
@@ -48,20 +51,20 @@ class NetworkCost(CostBase):
     """A network over standardised inputs; each round takes one gradient step per minibatch."""
 
     @abstractmethod
-    def objective(self, of_learner: jax.Array, of_expert: jax.Array, learner: Pairs, expert: Pairs) -> jax.Array:
+    def objective(self, of_learner: "PerRow", of_expert: "PerRow", learner: Pairs, expert: Pairs) -> "Scalar":
         """What the network descends, from its outputs at both players' pairs."""
 
     @abstractmethod
-    def extra_penalties(self, change: Callable[[], jax.Array]) -> dict[str, jax.Array]:
+    def extra_penalties(self, change: Callable[[], "Float[jax.Array, '2*B']"]) -> dict[str, "Scalar"]:
         """Penalties of one kind of network; `change()` is how its outputs differ from those before the round."""
 
-    def network(self, params: MLP, x: jax.Array) -> jax.Array:
+    def network(self, params: MLP, x: "Inputs") -> "PerRow":
         return nets.mlp(params, x, activation=self.config.activation)[..., 0]
 
-    def output(self, view: CostView, observation: Any, action: Any) -> jax.Array:
+    def output(self, view: CostView, observation: "AnyObservations", action: "AnyActions") -> "PerRow":
         return self.network(view.params, self.standardised(view, observation, action))
 
-    def begin(self, view: CostView, key: jax.Array, expert: Pairs) -> tuple[CostView, dict[str, Any]]:
+    def begin(self, view: CostView, key: "RngKey", expert: Pairs) -> tuple[CostView, dict[str, Any]]:
         params = nets.init_mlp(key, (self.input_size, *self.config.hidden, 1))
         if self.config.flat_start:
             params = nets.nearly_zero(params)
@@ -88,9 +91,9 @@ class NetworkCost(CostBase):
         return Update(params, kept, jax.tree.map(jnp.mean, parts))
 
     def loss(
-        self, params: MLP, before: CostView, view: CostView, learner: Pairs, expert: Pairs, key: jax.Array
-    ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """What a network descends on one minibatch [B, ...]: its objective and the penalties.
+        self, params: MLP, before: CostView, view: CostView, learner: Pairs, expert: Pairs, key: "RngKey"
+    ) -> tuple["Scalar", dict[str, "Scalar"]]:
+        """What a network descends on one minibatch: its objective and the penalties.
 
         `before` is the cost before the round as it was, with its own standardisation of the inputs.
         """
@@ -107,7 +110,7 @@ class NetworkCost(CostBase):
             penalty = lipschitz_penalty(partial(self.network, params), share * x + (1.0 - share) * y)
             parts["lipschitz"] = config.lipschitz * penalty
 
-        def change() -> jax.Array:
+        def change() -> "Float[jax.Array, '2*B']":
             old = [self.output(before, pairs.observation, pairs.action) for pairs in (learner, expert)]
             return outputs - jnp.concatenate(old)
 
@@ -120,13 +123,13 @@ class NetworkCost(CostBase):
         return self.minibatches(memory, rng), chosen
 
 
-def bernoulli_entropy(logit: jax.Array) -> jax.Array:
+def bernoulli_entropy(logit: "PerRow") -> "PerRow":
     """Entropy of σ(logit): largest at 0."""
     return jax.nn.softplus(logit) - logit * jax.nn.sigmoid(logit)
 
 
-def lipschitz_penalty(cost: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
-    """Mean of (‖∇c(x)‖ - 1)² over points [B, D], with the gradient in every input."""
+def lipschitz_penalty(cost: Callable[["Inputs"], "PerRow"], x: "Inputs") -> "Scalar":
+    """Mean of (‖∇c(x)‖ - 1)² over points x, with the gradient in every input."""
     gradient = jax.grad(lambda points: jnp.sum(cost(points)))(x)
     norm = jnp.sqrt(jnp.sum(gradient**2, axis=-1) + 1e-12)
     return jnp.mean((norm - 1.0) ** 2)
