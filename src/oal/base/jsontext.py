@@ -78,7 +78,7 @@ _DECODERS = {
 def _deeper(value: Any, depth: int) -> bool:
     """Whether a value is nested deeper than `depth`; level by level, so that depth costs no stack."""
     level = [value]
-    for _ in range(depth + 1):
+    for _ in range(depth):
         inner: list[Any] = []
         for each in level:
             if isinstance(each, dict):
@@ -102,8 +102,8 @@ def expect(value: Any, name: str, kind: type[T], *, or_none: bool = False) -> T 
     """
     if value is None and or_none:
         return None
-    allowed: Any = (int, float) if kind is float else kind
-    if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
+    allowed = (int, float) if kind is float else (kind,)
+    if type(value) not in allowed:  # not isinstance, for which true and false are whole numbers
         wanted = _NAMES.get(kind, kind.__name__) + (" or null" if or_none else "")
         raise InputError(f"{name} is {shortened(value)}: it must be {wanted}")
     return value

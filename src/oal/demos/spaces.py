@@ -57,7 +57,7 @@ def _space(where: str, value: Any, *, nesting: int, room: list[int]) -> "Space":
     try:
         kind = value["type"]
         if kind in ("Dict", "Tuple"):
-            inner = expect(value["subspaces"], f"{where}: subspaces", dict if kind == "Dict" else list)
+            inner: Any = expect(value["subspaces"], f"{where}: subspaces", dict if kind == "Dict" else list)
             room[0] -= len(inner)
             pairs: list[tuple[Any, Any]] = list(inner.items() if kind == "Dict" else enumerate(inner))
             built = [(key, _space(f"{where}: {key}", part, nesting=nesting + 1, room=room)) for key, part in pairs]
