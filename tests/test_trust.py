@@ -42,7 +42,7 @@ def within(seconds: int) -> Iterator[None]:
     """Fail instead of waiting for ever, for a pipe that nobody writes to, say."""
 
     def stop(*_: object) -> None:
-        raise TimeoutError(f"not done within {seconds} s")
+        pytest.fail(f"not done within {seconds} s")  # which no reader takes for a fault of the disk
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.alarm(seconds)
@@ -272,7 +272,7 @@ def test_a_minari_key_with_a_slash_leads_to_no_other_file(tmp_path):
 
 def test_many_chunks_take_time_in_proportion(tmp_path, monkeypatch):
     h5py = pytest.importorskip("h5py")
-    count = 20_000
+    count = 30_000
     path = tmp_path / "x.hdf5"
     with h5py.File(path, "w") as file:
         dataset = file.create_dataset("a", (count, 1), "f4", chunks=(1, 1), compression="gzip")
@@ -280,9 +280,9 @@ def test_many_chunks_take_time_in_proportion(tmp_path, monkeypatch):
     start = time.process_time()
     with hdf5.Fields.open(str(path), "it", oal.demos.Budget()) as fields:
         assert np.array_equal(fields.read("a")[:, 0], np.arange(count))
-        assert time.process_time() - start < 4  # 9 s when every chunk was looked for among all
+        assert time.process_time() - start < 3  # 8 s when every chunk was looked for among all
         monkeypatch.setattr(hdf5, "MAX_CHUNKS", count - 1)
-        assert "is cut into 20000 chunks" in refused(lambda: fields.read("a"))
+        assert "is cut into 30000 chunks" in refused(lambda: fields.read("a"))
 
 
 # JSON ----------------------------------------------------------------------------------------------------------------
