@@ -441,6 +441,32 @@ def test_damaged_run_folders_do_not_stop_the_report(tmp_path):
             assert str(found) in error_of(read, str(found))
 
 
+def test_records_are_appended_to_a_regular_file_only(tmp_path):
+    folder = RunFolder(make_run(tmp_path / "run", steps=2_000))
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    folder.metrics.unlink()
+    folder.metrics.symlink_to(precious)
+    assert "nothing is written there" in refused(lambda: folder.log({"step": 1}))
+    assert "out of its folder" in refused(lambda: folder.rewind(0))
+    become_pipe(folder.metrics)
+    assert "nothing is written there" in refused(lambda: folder.log({"step": 1}))
+    assert precious.read_text() == "mine"
+
+
+def test_records_that_cannot_be_opened_are_kept(tmp_path, monkeypatch):
+    folder = RunFolder(make_run(tmp_path / "run", steps=2_000))
+    before = folder.metrics.read_bytes()
+
+    def no_descriptor(*_: object, **__: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(Path, "open", no_descriptor)
+    assert "Too many open files" in refused(lambda: folder.log({"step": 3_000}))
+    monkeypatch.undo()
+    assert folder.metrics.read_bytes() == before
+
+
 def test_metrics_have_a_largest_size(tmp_path, monkeypatch):
     folder = RunFolder(make_run(tmp_path / "run", steps=2_000))
     monkeypatch.setattr("oal.base.folder.MAX_RECORDS", 1)

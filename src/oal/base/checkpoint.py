@@ -3,9 +3,10 @@
 The file is complete or not there: the previous one stays until the new one is on the disk. Arrays are written from
 where they lie, so a large replay needs no second copy in memory. No pickle is read or written.
 
-Every array and the header have a CRC-32, checked on loading: it notices every flipped bit and every damaged stretch of
-up to 32 bits, and others with a probability of 1 - 2^-32, at more than a gigabyte a second. It is meant against faults
-of disks and copies. Against people no digest inside the file helps: who can change the data can change the digest.
+Every array and the header have a CRC-32, checked on loading. It notices every flipped bit and every damaged stretch of
+up to 32 bits, and anything else but for one time in 2^32; it is several times as fast as a cryptographic digest, which
+counts for a replay of gigabytes. It is meant against faults of disks and copies. Against people no digest inside the
+file helps: who can change the data can change the digest.
 """
 
 import json

@@ -146,9 +146,10 @@ class RunFolder:
         self._config_path.unlink(missing_ok=True)
 
     def _read_config(self) -> tuple[str, dict[str, Any]]:
-        if not self._config_path.exists():
-            raise InputError(f"{self._config_path}: there is no such file, so {self} holds no run: check the path")
-        written = self._read_object(self._config_path)
+        try:
+            written = self._read_object(self._config_path)
+        except opening.MissingFileError as error:
+            raise InputError(f"{error}, so {self} holds no run: check the path") from None
         if "format" not in written and "expert" in written:
             kind, config = "expert", written["expert"]
         else:
@@ -186,7 +187,8 @@ class RunFolder:
     def log(self, record: Mapping[str, Any]) -> None:
         """Append one record; numbers that are not finite become null."""
         line = json.dumps(plain(record), allow_nan=False).encode() + b"\n"
-        size = 0
+        opening.check_target(self.metrics)
+        size = None
         try:
             with self.metrics.open("a+b") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -196,7 +198,7 @@ class RunFolder:
                         line = b"\n" + line
                 file.write(line)
         except OSError as error:
-            if self.metrics.exists():
+            if size is not None:  # else it was not even opened
                 os.truncate(self.metrics, size)
             raise InputError(
                 f"{self.metrics}: the record could not be written ({error.strerror}); the records before it are kept: "

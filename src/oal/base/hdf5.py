@@ -19,7 +19,7 @@ from oal.base.limits import DEFLATE_MAX_RATIO, MAX_TEXT, Budget, damage
 from oal.base.opening import opened
 from oal.errors import InputError, require
 
-MAX_CHUNKS = 1 << 18
+MAX_CHUNKS = 1 << 20
 """Of one dataset. Each takes some microseconds, whatever its size."""
 
 

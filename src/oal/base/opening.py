@@ -7,6 +7,7 @@ may be another file by then, since writers replace files while others read them.
 
 import os
 import stat
+from contextlib import suppress
 from typing import BinaryIO
 
 from oal.errors import InputError
@@ -64,6 +65,13 @@ def opened(
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def check_target(path: str | os.PathLike[str]) -> None:
+    """Refuse to append to what is there but no regular file, such as a link to a file elsewhere."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            raise InputError(f"{path} is a link, a pipe or the like, not a file: nothing is written there")
 
 
 def read_bytes(
