@@ -116,6 +116,9 @@ ODD_JSON: tuple[str, ...] = (
     "[" * 3000 + "]" * 3000, '{"a":' * 2000 + "1" + "}" * 2000, "[true, false, true]", "[1, 2, 3]", "[[0.5], [1], [2]]",
     '{"type": "Box", "dtype": "float64", "shape": [1000000, 1000000], "low": 0, "high": 1}',
     '{"type": "Box", "dtype": "O", "shape": [2], "low": 0, "high": 1}',
+    '{"type": "Dict", "subspaces": []}', '{"type": "Dict", "subspaces": [1]}', '{"type": "Dict", "subspaces": {}}',
+    '{"type": "Tuple", "subspaces": {"a": 1}}', '{"type": "Tuple", "subspaces": [{"type": "Box", "dtype": "float32",'
+    ' "shape": [0], "low": 0, "high": 1}]}', '{"\\udfff": "\\udc00"}',
     '{"type": "MultiBinary", "n": 1000000000000}', '{"type": "MultiDiscrete", "nvec": [3, -1], "start": [0, 0]}',
     '{"type": "Tuple", "subspaces": [{"type": "Discrete", "n": 1000000000000, "start": 0}]}',
 )  # fmt: skip

@@ -9,7 +9,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from oal.base import jsontext, opening
+from oal.base.limits import MAX_TEXT
 from oal.errors import InputError
+
+MAX_JSON = 64 << 20
 
 
 @contextmanager
@@ -59,12 +63,17 @@ def write_csv(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -
         writer.writerows(rows)
 
 
-def read_json(path: str | os.PathLike[str]) -> Any:
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not valid JSON ({error})") from None
+def read_json(
+    path: str | os.PathLike[str], *, inside: str | os.PathLike[str] | None = None, max_bytes: int = MAX_JSON
+) -> Any:
+    """Return the value in a JSON file; `inside` is the folder it must not lead out of, see `opening.opened`."""
+    data = opening.read_bytes(path, inside=inside, max_bytes=max_bytes)
+    return jsontext.parse(f"{path}:", data, max_characters=max_bytes)
+
+
+def read_object(path: str | os.PathLike[str], *, inside: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the dictionary in a JSON file of a run folder."""
+    value = read_json(path, inside=inside, max_bytes=MAX_TEXT)
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: not a JSON object but {type(value).__name__}: the file is damaged")
+    return value

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from oal.base import files
+from oal.base import files, jsontext, opening
+from oal.base.jsontext import expect
 from oal.errors import InputError, choice
 
 try:
@@ -24,6 +25,9 @@ except ImportError:  # not on every system: there, nothing keeps two processes o
 
 FORMAT_VERSION = 1
 STATUSES = ("running", "finished", "stopped", "failed")
+MAX_METRICS, MAX_RECORDS = 128 << 20, 1 << 20
+_NUMBERS = ("step", "seconds", "return", "evaluation_return")
+"""What a record says with a number or null, if at all."""
 _OLD_STATUSES = {"trained": "finished"}
 
 
@@ -142,9 +146,10 @@ class RunFolder:
         self._config_path.unlink(missing_ok=True)
 
     def _read_config(self) -> tuple[str, dict[str, Any]]:
-        if not self._config_path.exists():
-            raise InputError(f"{self._config_path}: there is no such file, so {self} holds no run: check the path")
-        written = self._read_object(self._config_path)
+        try:
+            written = self._read_object(self._config_path)
+        except opening.MissingFileError as error:
+            raise InputError(f"{error}, so {self} holds no run: check the path") from None
         if "format" not in written and "expert" in written:
             kind, config = "expert", written["expert"]
         else:
@@ -154,13 +159,13 @@ class RunFolder:
             kind, config = written.get("kind", "learner"), written.get("config")
         if not isinstance(kind, str) or not isinstance(config, dict):
             raise InputError(f"{self._config_path}: not the config of a run, or damaged: choose another folder")
+        # what every reader takes for granted; the rest is checked by who trains with it
+        expect(config.get("total_steps", 0), f"{self._config_path}: total_steps", int)
+        expect(config.get("seed"), f"{self._config_path}: seed", int, or_none=True)
         return kind, config
 
     def _read_object(self, path: Path) -> dict[str, Any]:
-        value = files.read_json(path)
-        if not isinstance(value, dict):
-            raise InputError(f"{path}: not a JSON object but {type(value).__name__}: the file is damaged")
-        return value
+        return files.read_object(path, inside=self.path)
 
     # ----- how far it is
 
@@ -168,6 +173,9 @@ class RunFolder:
     def status(self) -> dict[str, Any]:
         """What `set_status` wrote last. A killed run still says "running"."""
         status = self._read_object(self._status_path)
+        expect(status.get("step", 0), f"{self._status_path}: step", int)
+        for name in ("status", "error", "traceback"):
+            expect(status.get(name), f"{self._status_path}: {name}", str, or_none=True)
         return status | {"status": _OLD_STATUSES.get(status.get("status", ""), status.get("status"))}
 
     def set_status(self, status: str, *, step: int, **extra: Any) -> None:
@@ -179,7 +187,8 @@ class RunFolder:
     def log(self, record: Mapping[str, Any]) -> None:
         """Append one record; numbers that are not finite become null."""
         line = json.dumps(plain(record), allow_nan=False).encode() + b"\n"
-        size = 0
+        opening.check_target(self.metrics)
+        size = None
         try:
             with self.metrics.open("a+b") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -189,7 +198,7 @@ class RunFolder:
                         line = b"\n" + line
                 file.write(line)
         except OSError as error:
-            if self.metrics.exists():
+            if size is not None:  # else it was not even opened
                 os.truncate(self.metrics, size)
             raise InputError(
                 f"{self.metrics}: the record could not be written ({error.strerror}); the records before it are kept: "
@@ -207,14 +216,21 @@ class RunFolder:
             files.write_text(self.metrics, "".join(line + "\n" for line in kept))
 
     def _lines(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        if not self.metrics.exists():
+        try:
+            data = opening.read_bytes(self.metrics, inside=self.path, max_bytes=MAX_METRICS)
+        except opening.MissingFileError:
             return
-        for line in self.metrics.read_text(encoding="utf-8", errors="replace").splitlines():
+        lines = data.decode("utf-8", errors="replace").splitlines()
+        if len(lines) > MAX_RECORDS:
+            raise InputError(f"{self.metrics} has {len(lines)} lines: at most {MAX_RECORDS} are read")
+        for line in lines:
             try:
-                record = json.loads(line, parse_constant=lambda _: None)
-            except json.JSONDecodeError:
+                record = jsontext.parse(str(self.metrics), line, not_finite="null")
+            except InputError:
                 continue
             if isinstance(record, dict):
+                for name in _NUMBERS:
+                    expect(record.get(name), f"{self.metrics}: {name} of a record", float, or_none=True)
                 yield line, record
 
     def write_table(self) -> None:

@@ -9,15 +9,18 @@ import math
 import os
 import zlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from oal.base.limits import DEFLATE_MAX_RATIO, MAX_TEXT, Budget, damage
+from oal.base.opening import opened
 from oal.errors import InputError, require
+
+MAX_CHUNKS = 1 << 20
+"""Of one dataset. Each takes some microseconds, whatever its size."""
 
 
 def _damage(where: str) -> AbstractContextManager[None]:
@@ -33,29 +36,39 @@ class Fields:
     @classmethod
     @contextmanager
     def open(cls, file: str | BinaryIO, name: str, budget: Budget) -> "Iterator[Fields]":
+        """Open a path or use an open file; HDF5 itself opens no file, so it cannot be led to another one."""
         h5py = require("h5py", extra="hdf5", needed_for=f"reading {name}")
-        file_bytes = Path(file).stat().st_size if isinstance(file, str) else file.seek(0, os.SEEK_END)
-        with _damage(name):
-            opened = h5py.File(file, "r")
-        try:
-            yield cls(opened, name, [budget.of(file_bytes)], file_bytes)
-        finally:
+        with ExitStack() as stack:
+            if isinstance(file, str):
+                file = stack.enter_context(opened(file, where=name))
+            file_bytes = file.seek(0, os.SEEK_END)
             with _damage(name):
-                opened.close()
+                group = h5py.File(file, "r")
+            try:
+                yield cls(group, name, [budget.of(file_bytes)], file_bytes)
+            finally:
+                with _damage(name):
+                    group.close()
 
     def __contains__(self, key: str) -> bool:
         with _damage(f"{self.name}: '{key}'"):
-            return bool(self.group.id.links.exists(key.encode()))
+            return "/" not in key and bool(self.group.id.links.exists(key.encode()))
 
     def _member(self, key: str, kind: str) -> Any:
-        """Return a "Group" or "Dataset" of this file by its name, which must be no link to elsewhere."""
+        """Return a "Group" or "Dataset" of this file by its name, which must be no link to elsewhere.
+
+        A name with slashes goes through groups: each of them is held to the same.
+        """
         h5py = require("h5py", extra="hdf5", needed_for=f"reading {self.name}")
-        if key not in self:
-            raise InputError(f"{self.name}: '{key}' is missing")
+        member = self.group
         with _damage(f"{self.name}: '{key}'"):
-            if self.group.id.links.get_info(key.encode()).type != h5py.h5l.TYPE_HARD:
-                raise InputError(f"{self.name}: '{key}' is a link to elsewhere, which is not followed")
-            member = self.group[key]
+            for part in key.split("/"):
+                name = part.encode()
+                if part in ("", ".") or not isinstance(member, h5py.Group) or not member.id.links.exists(name):
+                    raise InputError(f"{self.name}: '{key}' is missing")
+                if member.id.links.get_info(name).type != h5py.h5l.TYPE_HARD:
+                    raise InputError(f"{self.name}: '{key}' is a link to elsewhere, which is not followed")
+                member = member[name]
             if not isinstance(member, getattr(h5py, kind)):
                 raise InputError(f"{self.name}: '{key}' is a {type(member).__name__}: it must be a {kind}")
             return member
@@ -150,6 +163,8 @@ class Layout:
             if len(self.chunk) != len(self.shape):
                 raise InputError(f"{where} has chunks of another number of dimensions than its shape")
             chunks = math.prod(-(-length // size) for length, size in zip(self.shape, self.chunk, strict=True))
+            if chunks > MAX_CHUNKS:
+                raise InputError(f"{where} is cut into {chunks} chunks: at most {MAX_CHUNKS} are read")
             if chunks > file_bytes or (not self.filters and self.chunk_bytes > file_bytes):
                 raise InputError(f"{where} claims {chunks} chunks of {self.chunk_bytes} bytes: too many for the file")
 
@@ -163,9 +178,10 @@ def _unpacked(where: str, dataset: Any, layout: Layout, file_bytes: int) -> np.n
     array = np.zeros(layout.shape, layout.dtype)
     chunk = layout.chunk or ()
     raw_dtype = np.dtype(np.uint8) if layout.dtype.kind == "b" else layout.dtype  # a boolean may be any byte in a file
-    for start in itertools.product(*(range(0, length, size) for length, size in zip(layout.shape, chunk, strict=True))):
-        info = dataset.id.get_chunk_info_by_coord(start)
-        if info.byte_offset is None or info.size > file_bytes:
+    starts = [range(0, length, size) for length, size in zip(layout.shape, chunk, strict=True)]
+    sizes = _chunk_sizes(where, dataset, math.prod(map(len, starts)))
+    for start in itertools.product(*starts):
+        if sizes.get(start, file_bytes + 1) > file_bytes:
             raise InputError(f"{where}: the chunk at {start} is not in the file")
         skipped, content = dataset.id.read_direct_chunk(start)
         for position, name in reversed(list(enumerate(layout.filters))):
@@ -178,6 +194,22 @@ def _unpacked(where: str, dataset: Any, layout: Layout, file_bytes: int) -> np.n
         target = tuple(slice(at, at + size) for at, size in zip(start, chunk, strict=True))
         array[target] = values[inside]
     return array
+
+
+def _chunk_sizes(where: str, dataset: Any, count: int) -> dict[tuple[int, ...], int]:
+    """Return the stored size of each chunk, in one pass: HDF5 goes through all chunks to tell the size of one."""
+    sizes: dict[tuple[int, ...], int] = {}
+    entries = itertools.count()
+
+    def note(info: Any) -> bool | None:
+        if next(entries) > 2 * count:  # chunks beyond the shape are odd but allowed, a circle of them is not
+            return True
+        sizes[tuple(info.chunk_offset)] = info.size
+        return None
+
+    if dataset.id.chunk_iter(note):
+        raise InputError(f"{where} has more chunks than its shape")
+    return sizes
 
 
 def _inflated(content: bytes, limit: int) -> bytes:

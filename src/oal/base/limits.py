@@ -1,5 +1,6 @@
 """Limits for untrusted files: how much they may make us allocate, and how damage is reported."""
 
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,6 +36,12 @@ def check_episodes(where: str, count: int) -> None:
         raise InputError(f"{where} has {count} episodes: at most {MAX_EPISODES} are read")
 
 
+_RAISED_BY_LIBRARIES = (
+    *(OSError, EOFError, LookupError, ValueError, TypeError, AttributeError),
+    *(RuntimeError, ArithmeticError, AssertionError, struct.error),
+)
+
+
 @contextmanager
 def damage(message: str, *more: type[Exception]) -> Iterator[None]:
     """Turn what libraries raise on a damaged file, and `more` of it, into an InputError with the message."""
@@ -44,5 +51,5 @@ def damage(message: str, *more: type[Exception]) -> Iterator[None]:
         raise
     except MemoryError:
         raise InputError(f"{message} (it does not fit into memory)") from None
-    except (OSError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, ArithmeticError, *more) as error:
+    except (*_RAISED_BY_LIBRARIES, *more) as error:
         raise InputError(f"{message} ({shortened(str(error), 200)})") from None

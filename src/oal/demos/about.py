@@ -4,9 +4,9 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from oal.base import jsontext
 from oal.base.limits import MAX_TEXT
 from oal.demos.spaces import space_from_json, space_to_json
 from oal.errors import InputError, is_whole, shortened
@@ -80,33 +80,9 @@ def write(demos: "Demos", *, endings: bool) -> str:
     return text
 
 
-def text_file(path: Path, where: str) -> bytes:
-    """Return the bytes of a file that holds text, up to where `parse` refuses it as too long."""
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_TEXT + 1)
-    except OSError as error:
-        raise InputError(f"{where} cannot be read ({error.strerror})") from None
-
-
-def parse(where: str, text: str | bytes) -> Any:
-    """Return the JSON value in `text`; `where` names file and field."""
-    if isinstance(text, bytes):
-        try:
-            text = text.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(f"{where} is not valid text ({error})") from None
-    if len(text) > MAX_TEXT:
-        raise InputError(f"{where} is {len(text)} characters long: at most {MAX_TEXT} are read")
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where} is not valid JSON ({error})") from None
-
-
 def read(where: str, text: str | bytes) -> About:
     """Parse and check the text."""
-    value = parse(where, text)
+    value = jsontext.parse(where, text)
     if not isinstance(value, dict) or not is_whole(value.get("oal_demos")):
         raise InputError(f"{where} does not say 'oal_demos' with a format version")
     if value["oal_demos"] > VERSION:
@@ -116,11 +92,8 @@ def read(where: str, text: str | bytes) -> About:
     if value["oal_demos"] < 1:
         raise InputError(f"{where} has format version {value['oal_demos']}: versions start at 1")
     for name in ("env_id", "source"):
-        if not isinstance(value.get(name), (str, type(None))):
-            raise InputError(f"{where}: {name} is {shortened(value[name])}: it must be text")
-    metadata = value.get("metadata") or {}
-    if not isinstance(metadata, dict):
-        raise InputError(f"{where}: metadata is {shortened(metadata)}: it must be a dictionary")
+        jsontext.expect(value.get(name), f"{where}: {name}", str, or_none=True)
+    metadata = jsontext.expect(value.get("metadata") or {}, f"{where}: metadata", dict)
     spaces = {name: space_from_json(f"{where}: {name}", value[name]) for name in SPACES if value.get(name) is not None}
     columns = {name: value[name] for name in COLUMNS if value.get(name) is not None}
     for name, column in columns.items():
@@ -132,8 +105,7 @@ def read(where: str, text: str | bytes) -> About:
                 raise InputError(f"{where}: {name} of episode {episode} is {shortened(entry)}: it must be {wanted}")
     switches = {name: value.get(name, True) for name in ("endings_known", "has_rewards")}
     for name, switch in switches.items():
-        if not _is_bool(switch):
-            raise InputError(f"{where}: {name} is {shortened(switch)}: it must be true or false")
+        jsontext.expect(switch, f"{where}: {name}", bool)
     of_demos = {"env_id": value.get("env_id"), "source": value.get("source"), "metadata": metadata, **spaces}
     return About(where, of_demos, columns, **switches)
 

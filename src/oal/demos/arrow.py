@@ -7,6 +7,7 @@ The Arrow files are read with pyarrow itself, fully validated, and uncompressed 
 that nothing can unpack to more than the bytes of the file.
 """
 
+import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,9 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from oal.base.limits import DEFAULT_BUDGET, Budget, check_episodes, damage
+from oal.base import jsontext
+from oal.base.limits import DEFAULT_BUDGET, MAX_TEXT, Budget, check_episodes, damage
+from oal.base.opening import MissingFileError, content, opened, read_bytes
 from oal.demos import about as about_text
 from oal.demos.about import About
 from oal.demos.assembly import build
@@ -27,29 +30,39 @@ MAX_NESTING = 8
 
 def read_folder(folder: Path, name: str, *, budget: Budget = DEFAULT_BUDGET) -> Demos:
     """Read a folder written by `save_to_disk`, of a dataset or of a dictionary with one split."""
+    root = folder
     if (folder / "dataset_dict.json").is_file():
-        splits = _json(folder / "dataset_dict.json", f"{name}: dataset_dict.json").get("splits")
+        splits = _json(folder / "dataset_dict.json", root, f"{name}: dataset_dict.json").get("splits")
         if not isinstance(splits, list) or len(splits) != 1 or not _is_plain(splits[0]):
             raise InputError(f"{name}: has the splits {shortened(splits)}: name the folder of one of them")
         folder, name = folder / splits[0], f"{name}/{splits[0]}"
-    entries = _json(folder / "state.json", f"{name}: state.json").get("_data_files")
+    entries = _json(folder / "state.json", root, f"{name}: state.json").get("_data_files")
     if not isinstance(entries, list) or not 1 <= len(entries) <= MAX_SHARDS:
         raise InputError(f"{name}: state.json: _data_files must name the Arrow files")
-    shards, left = [], budget.ceiling
+    shards: list[bytes] = []
+    left, seen = budget.ceiling, set()
     for entry in entries:
         filename = entry.get("filename") if isinstance(entry, dict) else None
         if not _is_plain(filename):
             raise InputError(f"{name}: state.json names the file {shortened(filename)}: it must be one in the folder")
-        path = folder / filename
+        where = f"{name}: {filename}"
         try:
-            left -= path.stat().st_size
-            if left < 0:
-                raise InputError(f"{name}: holds more than {budget.ceiling} bytes")
-            shards.append(path.read_bytes())
-        except OSError as error:
-            raise InputError(f"{name}: {filename} cannot be read ({error.strerror})") from None
+            with opened(folder / filename, inside=root, where=where) as file:
+                found = os.fstat(file.fileno())
+                # by what it is and not by its name: links would be as many names as one likes
+                if (found.st_dev, found.st_ino) in seen:
+                    raise InputError(f"{name}: state.json names the file {shortened(filename)} more than once")
+                seen.add((found.st_dev, found.st_ino))
+                if found.st_size > left:
+                    raise InputError(f"{name}: holds more than {budget.ceiling} bytes")
+                shards.append(content(file, max_bytes=left, where=where))
+                left -= len(shards[-1])
+        except MissingFileError:
+            raise InputError(f"{where} cannot be read (No such file or directory)") from None
     about_path = folder / "about.json"
-    text = about_text.text_file(about_path, f"{name}: about.json") if about_path.exists() else None
+    text = None
+    if about_path.exists():
+        text = read_bytes(about_path, inside=root, max_bytes=MAX_TEXT, where=f"{name}: about.json")
     return read_shards(shards, text, name)
 
 
@@ -57,22 +70,22 @@ def _is_plain(filename: Any) -> "TypeGuard[str]":
     return isinstance(filename, str) and filename not in ("", ".", "..") and not set(filename) & set("/\\\0")
 
 
-def _json(path: Path, where: str) -> dict[str, Any]:
-    value = about_text.parse(where, about_text.text_file(path, where))
-    if not isinstance(value, dict):
-        raise InputError(f"{where} is {shortened(value)}: it must be a dictionary")
-    return value
+def _json(path: Path, root: Path, where: str) -> dict[str, Any]:
+    value = jsontext.parse(where, read_bytes(path, inside=root, max_bytes=MAX_TEXT, where=where))
+    return jsontext.expect(value, where, dict)
 
 
 def read_shards(shards: Sequence[bytes], about_json: bytes | None, name: str) -> Demos:
     """Read the Arrow streams of a dataset, and the text about it if there is one."""
     # The format's `terminal` says that the episode ended, not how.
     about = About(endings_known=False) if about_json is None else about_text.read(f"{name}: about.json", about_json)
-    episodes: list[dict[str, Any]] = []
-    for index, shard in enumerate(shards):
-        episodes += _read_shard(shard, f"{name}: shard {index}" if len(shards) > 1 else name)
-    about.check_rewards(f"{name}: column 'rews'", all("rewards" in arguments for arguments in episodes))
-    return build(name, episodes, about)
+    with damage(f"{name}: the dataset is damaged"):
+        episodes: list[dict[str, Any]] = []
+        for index, shard in enumerate(shards):
+            episodes += _read_shard(shard, f"{name}: shard {index}" if len(shards) > 1 else name)
+            check_episodes(name, len(episodes))
+        about.check_rewards(f"{name}: column 'rews'", all("rewards" in arguments for arguments in episodes))
+        return build(name, episodes, about)
 
 
 def _read_shard(content: bytes, where: str) -> list[dict[str, Any]]:

@@ -14,8 +14,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from oal.base import jsontext
 from oal.base.hdf5 import Fields
-from oal.base.limits import DEFAULT_BUDGET, MAX_EPISODES, Budget, check_episodes
+from oal.base.limits import DEFAULT_BUDGET, MAX_EPISODES, MAX_TEXT, Budget, check_episodes, damage
+from oal.base.opening import MissingFileError, opened, read_bytes
 from oal.demos import about as about_text
 from oal.demos.about import About
 from oal.demos.assembly import build, by_episode, flags, only_at_end, split
@@ -28,7 +30,13 @@ from oal.errors import InputError, is_whole, require, shortened
 
 
 def read_d4rl(file: str | BinaryIO, name: str, *, budget: Budget = DEFAULT_BUDGET) -> Demos:
-    """Read a D4RL file, from a path or an open file.
+    """Read a D4RL file, from a path or an open file."""
+    with damage(f"{name}: the demonstrations are damaged"):
+        return _read_d4rl(file, name, budget)
+
+
+def _read_d4rl(file: str | BinaryIO, name: str, budget: Budget) -> Demos:
+    """Read a D4RL file.
 
     Episodes end where `terminals` or `timeouts` say so. Old files have no `timeouts`: then an episode also ends where
     the next observation is not the one of the next row, if they hold `next_observations`.
@@ -98,16 +106,26 @@ def load_minari(dataset_id: str, *, budget: Budget = DEFAULT_BUDGET) -> Demos:
 
 def read_minari_folder(folder: Path, name: str, *, budget: Budget = DEFAULT_BUDGET) -> Demos:
     data = folder / "data" if (folder / "data").is_dir() else folder
-    metadata = about_text.text_file(data / "metadata.json", f"{name}: metadata.json")
-    if not (data / "main_data.hdf5").is_file():
-        raise InputError(f"{name}: has no main_data.hdf5; only Minari's HDF5 storage is read, not its Arrow storage")
-    return read_minari(metadata, str(data / "main_data.hdf5"), name, budget=budget)
+    where = f"{name}: metadata.json"
+    metadata = read_bytes(data / "metadata.json", inside=folder, max_bytes=MAX_TEXT, where=where)
+    try:
+        with opened(data / "main_data.hdf5", inside=folder, where=f"{name}: main_data.hdf5") as file:
+            return read_minari(metadata, file, name, budget=budget)
+    except MissingFileError:
+        raise InputError(
+            f"{name}: has no main_data.hdf5; only Minari's HDF5 storage is read, not its Arrow storage"
+        ) from None
 
 
 def read_minari(metadata_json: bytes, file: str | BinaryIO, name: str, *, budget: Budget = DEFAULT_BUDGET) -> Demos:
     """Read the two files of a Minari dataset: the JSON text and the HDF5 file (a path or an open file)."""
+    with damage(f"{name}: the dataset is damaged"):
+        return _read_minari(metadata_json, file, name, budget)
+
+
+def _read_minari(metadata_json: bytes, file: str | BinaryIO, name: str, budget: Budget) -> Demos:
     where = f"{name}: metadata.json"
-    metadata = about_text.parse(where, metadata_json)
+    metadata = jsontext.parse(where, metadata_json)
     count = metadata.get("total_episodes") if isinstance(metadata, dict) else None
     if not is_whole(count) or not 1 <= count <= MAX_EPISODES:
         raise InputError(f"{where}: total_episodes is {shortened(count)}: it must be a whole number, 1 or larger")
@@ -115,7 +133,7 @@ def read_minari(metadata_json: bytes, file: str | BinaryIO, name: str, *, budget
     for key in ("observation_space", "action_space"):
         if not isinstance(metadata.get(key), str):
             raise InputError(f"{where}: {key} is missing: it must be a space, as JSON text")
-        spaces[key] = space_from_json(f"{where}: {key}", about_text.parse(f"{where}: {key}", metadata[key]))
+        spaces[key] = space_from_json(f"{where}: {key}", jsontext.parse(f"{where}: {key}", metadata[key]))
     text = metadata.get("oal")
     if isinstance(text, str):
         about = about_text.read(f"{where}: oal", text)
@@ -140,7 +158,7 @@ def _minari_about(where: str, metadata: dict[str, Any]) -> About:
     """Say what Minari's own metadata says of the environment and the makers."""
     env_id = None
     if isinstance(metadata.get("env_spec"), str):
-        spec = about_text.parse(f"{where}: env_spec", metadata["env_spec"])
+        spec = jsontext.parse(f"{where}: env_spec", metadata["env_spec"])
         env_id = spec.get("id") if isinstance(spec, dict) else None
     kept = ("dataset_id", "algorithm_name", "author", "description", "code_permalink", "minari_version")
     about = {key: metadata[key] for key in kept if isinstance(metadata.get(key), (str, list))}

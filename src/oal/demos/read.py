@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from oal.base import npz
-from oal.base.limits import DEFAULT_BUDGET, Budget, check_episodes
+from oal.base.limits import DEFAULT_BUDGET, Budget, check_episodes, damage
+from oal.base.opening import MissingFileError, opened
 from oal.demos import about as about_text
 from oal.demos import arrow, hdf5, places
 from oal.demos.assembly import build, by_episode, column, episode_column, flags, only_at_end, split
@@ -173,7 +174,7 @@ def npz_format(archive: npz.Archive) -> str:
 
 def read_npz(file: BinaryIO, name: str, *, budget: Budget = DEFAULT_BUDGET) -> Demos:
     """Read any of the `.npz` formats from an open file; `name` is what error messages call it."""
-    with npz.Archive(file, name, budget) as archive:
+    with damage(f"{name}: the demonstrations are damaged"), npz.Archive(file, name, budget) as archive:
         return _NPZ[npz_format(archive)][0](archive)
 
 
@@ -191,18 +192,27 @@ def detect(path: str | os.PathLike[str]) -> str:
         if any((file / place).is_file() for place in ("data/metadata.json", "main_data.hdf5")):
             return "minari"
         raise InputError(f"{name}: is a folder, but neither a Hugging Face dataset nor a Minari one")
+    with _opened(name) as opened_file:
+        return _detect(opened_file, name)
+
+
+def _opened(name: str) -> BinaryIO:
+    if name in shipped():
+        return (places.SHIPPED / f"{name}.npz").open("rb")
     try:
-        with file.open("rb") as opened:
-            start = opened.read(8)
-            if start.startswith(b"PK"):
-                with npz.Archive(opened, name) as archive:
-                    return npz_format(archive)
-    except FileNotFoundError:
+        return opened(name)
+    except MissingFileError:
         raise InputError(
             f"{name}: there is no such file; shipped demonstrations are {', '.join(shipped()) or 'none'}"
         ) from None
-    except OSError as error:
-        raise InputError(f"{name}: cannot be opened ({error.strerror})") from None
+
+
+def _detect(file: BinaryIO, name: str) -> str:
+    """Return the format of a single file: `hdf5` or one of the `.npz` formats."""
+    start = file.read(8)
+    if start.startswith(b"PK"):
+        with npz.Archive(file, name) as archive:
+            return npz_format(archive)
     if start == b"\x89HDF\r\n\x1a\n":
         return "hdf5"
     kinds = {
@@ -228,7 +238,7 @@ def load(
     budget: how much a file may unpack to, before it is taken for a bomb.
     """
     name = os.fspath(source)
-    demos = _read(name, detect(name), budget)
+    demos = _read(name, budget)
     try:
         if time_limit is not None:
             demos = demos.with_time_limit(time_limit)
@@ -237,15 +247,12 @@ def load(
         raise InputError(f"{name}: {error}") from None
 
 
-def _read(name: str, format_name: str, budget: Budget) -> Demos:
-    if format_name == "minari":
-        if name.startswith(MINARI):
-            return hdf5.load_minari(name.removeprefix(MINARI), budget=budget)
-        return hdf5.read_minari_folder(Path(name), name, budget=budget)
-    if format_name == "hf":
-        return arrow.read_folder(Path(name), name, budget=budget)
-    if format_name == "hdf5":
-        return hdf5.read_d4rl(name, name, budget=budget)
-    path = places.SHIPPED / f"{name}.npz" if name in shipped() else Path(name)
-    with path.open("rb") as file:
-        return read_npz(file, name, budget=budget)
+def _read(name: str, budget: Budget) -> Demos:
+    if name.startswith(MINARI):
+        return hdf5.load_minari(name.removeprefix(MINARI), budget=budget)
+    if name not in shipped() and Path(name).is_dir():
+        reader = {"minari": hdf5.read_minari_folder, "hf": arrow.read_folder}[detect(name)]
+        return reader(Path(name), name, budget=budget)
+    with _opened(name) as file:  # once: what is read is what was looked at
+        reader = hdf5.read_d4rl if _detect(file, name) == "hdf5" else read_npz
+        return reader(file, name, budget=budget)

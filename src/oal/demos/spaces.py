@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from oal.base.jsontext import expect
 from oal.errors import InputError, is_whole, shortened
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _space(where: str, value: Any, *, nesting: int, room: list[int]) -> "Space":
     try:
         kind = value["type"]
         if kind in ("Dict", "Tuple"):
-            inner = value["subspaces"]
+            inner: Any = expect(value["subspaces"], f"{where}: subspaces", dict if kind == "Dict" else list)
             room[0] -= len(inner)
             pairs: list[tuple[Any, Any]] = list(inner.items() if kind == "Dict" else enumerate(inner))
             built = [(key, _space(f"{where}: {key}", part, nesting=nesting + 1, room=room)) for key, part in pairs]
@@ -154,7 +155,7 @@ def _flatten_array(where: str, space: "Space", array: np.ndarray) -> np.ndarray:
 
     if space.shape is None or array.shape[1:] != space.shape or array.ndim == 0:
         raise InputError(f"{where} has shape {array.shape}: the space {space} wants one row of {space.shape} per step")
-    rows = array.reshape(len(array), -1)
+    rows = array.reshape(len(array), math.prod(space.shape))  # not -1, which no array without rows has
     if isinstance(space, (spaces.Box, spaces.MultiBinary)):
         return rows
     if isinstance(space, spaces.Discrete):

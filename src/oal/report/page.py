@@ -4,6 +4,7 @@ import base64
 import hashlib
 import itertools
 import math
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from oal.base.opening import opened
 from oal.base.plots import COLOURS
+from oal.errors import InputError
 from oal.report import charts, statistics, summary, views
 from oal.report.charts import short, written
 from oal.report.groups import Group, algorithms, comparability, shared, tasks
@@ -388,11 +391,15 @@ def _videos(report: Report) -> Html:
 
 def _video(path: Path, left: int) -> tuple[Html, int]:
     """Return a video as part of the page, or a line that says why not; and the bytes it took."""
-    size = path.stat().st_size
-    if size > min(VIDEO_CAP, left):
-        said = f"{path} has {size / MEGABYTE:.1f} MB, too much for this page: open the file itself."
-        return tag("p", said, class_="soft"), 0
-    data = path.read_bytes()
+    try:
+        with opened(path, inside=path.parent) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > min(VIDEO_CAP, left):
+                said = f"{path} has {size / MEGABYTE:.1f} MB, too much for this page: open the file itself."
+                return tag("p", said, class_="soft"), 0
+            data = file.read(size)
+    except InputError as error:
+        return tag("p", str(error), class_="soft"), 0
     if data[:6] not in (b"GIF87a", b"GIF89a"):
         return tag("p", f"{path} is not a GIF.", class_="soft"), 0
     return Html(f'<img alt="{safe(path.stem)}" src="data:image/gif;base64,{base64.b64encode(data).decode()}">'), size

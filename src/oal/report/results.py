@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from oal.base.files import read_json
+from oal.base.files import read_object
 from oal.base.folder import STATUSES, RunFolder
 from oal.errors import InputError, shortened
 from oal.report import statistics
@@ -205,13 +205,6 @@ def progress(run: Run) -> str:
 # What a run may hold besides -----------------------------------------------------------------------------------------
 
 
-def _read_object(path: Path) -> dict[str, Any]:
-    value = read_json(path)
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: not a JSON object")
-    return value
-
-
 @dataclass(frozen=True)
 class LinearCost:
     """The weights of a learned linear cost, and the cost of the absorbing state."""
@@ -226,7 +219,7 @@ def linear_cost(run: Run) -> LinearCost | None:
     path = run.folder.path / "cost.json"
     if not path.exists():
         return None
-    value = _read_object(path)
+    value = read_object(path, inside=run.folder.path)
     features, weights = value.get("features"), value.get("weights")
     if not isinstance(features, list) or not isinstance(weights, list) or len(features) != len(weights):
         raise InputError(f"{path}: 'features' and 'weights' must be lists of one length")
@@ -261,7 +254,7 @@ def certificate(run: Run) -> Certificate | None:
     path = run.folder.certificate
     if not path.exists():
         return None
-    written = _read_object(path)
+    written = read_object(path, inside=run.folder.path)
     found = [_measure(name, entry) for name, entry in written.items() if isinstance(entry, dict)]
     return Certificate(tuple(each for each in found if each), str(written.get("worst_simplex") or ""))
 
