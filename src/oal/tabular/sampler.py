@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from oal.errors import InputError, at_least
+from oal.errors import InputError, at_least, import_module_of
 from oal.tabular.passes import Index
 from oal.tabular.problem import FiniteMDP
 
@@ -14,6 +14,7 @@ def make_discrete(env_id: str, **options: Any) -> Any:
     """Make a Gymnasium environment with Discrete observations and actions, or say why it is not one."""
     import gymnasium
 
+    import_module_of(env_id)
     try:
         env = gymnasium.make(env_id, **options)
     except (gymnasium.error.Error, ImportError, TypeError) as error:
