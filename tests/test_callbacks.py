@@ -35,7 +35,8 @@ class Learner:
     def record(self) -> dict[str, Any]:
         return {"step": self.step, "seconds": 0.5, "text": "no number", "nothing": None}
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path, *, keep_previous: bool) -> None:
+        assert keep_previous
         self.saved.append((self.step, path))
 
     def policy(self) -> Any:

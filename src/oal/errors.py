@@ -27,6 +27,22 @@ def require(package: str, *, extra: str, needed_for: str) -> Any:
         raise MissingExtraError(package, extra=extra, needed_for=needed_for) from None
 
 
+def import_module_of(env_id: str) -> None:
+    """Import the module of an id "module:Name-v0", which Gymnasium would do with a traceback where it fails."""
+    module, colon, name = env_id.rpartition(":")
+    if not colon:
+        return
+    try:
+        if ":" in module or not name:
+            raise ValueError("write it as module:Name-v0")
+        import_module(module)
+    except Exception as error:  # the module is the user's, and may raise anything
+        raise InputError(
+            f"environment '{env_id}': the module '{module}' cannot be imported "
+            f"({type(error).__name__}: {' '.join(str(error).split())[:200]})"
+        ) from error
+
+
 def choice(name: str, value: str, allowed: Iterable[Option]) -> Option:
     """Return the one of `allowed` that `value` is; otherwise say what `name` may be."""
     options = list(allowed)

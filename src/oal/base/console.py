@@ -1,9 +1,34 @@
 """What the terminal shows: progress bars and tables. Rich is imported when something is shown."""
 
 import sys
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+
+_INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""Unicode's control and format characters, lone surrogates and separators of lines."""
+
+
+def printable(text: Any, *, keep: str = "\n\t") -> str:
+    """Return text as a terminal may show it: control characters (but for `keep`) are written out, as in \\x1b.
+
+    Names come from files, and a stranger's could otherwise move the cursor, forge lines or set the window's title.
+    """
+    text = str(text)
+    if text.isprintable():
+        return text
+    return "".join(
+        letter.encode("unicode_escape").decode()
+        if letter not in keep and unicodedata.category(letter) in _INVISIBLE
+        else letter
+        for letter in text
+    )
+
+
+def say(text: Any, *, err: bool = False) -> None:
+    """Print a message on stdout or stderr; see `printable`."""
+    print(printable(text), file=sys.stderr if err else sys.stdout, flush=True)
 
 
 @contextmanager
@@ -19,7 +44,7 @@ def progress(text: str, total: int, *, enabled: bool = True) -> Iterator[Callabl
     from rich.console import Console
 
     columns = (
-        bars.TextColumn("{task.description}"),
+        bars.TextColumn("{task.description}", markup=False),
         bars.BarColumn(),
         bars.MofNCompleteColumn(),
         bars.TimeElapsedColumn(),
@@ -28,7 +53,7 @@ def progress(text: str, total: int, *, enabled: bool = True) -> Iterator[Callabl
         bars.TextColumn("{task.fields[note]}"),
     )
     with bars.Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(text, total=total, note="")
+        task = bar.add_task(printable(text, keep=""), total=total, note="")
         yield lambda steps, note="": bar.update(task, advance=steps, note=note)
 
 
@@ -63,9 +88,9 @@ class Board:
     def say(self, text: str) -> None:
         """Print a message."""
         if self._live is not None:
-            self._live.console.print(text, markup=False, highlight=False)
+            self._live.console.print(printable(text), markup=False, highlight=False)
         elif self._enabled:
-            print(text, file=sys.stderr, flush=True)
+            say(text, err=True)
 
     def show(self, rows: Sequence[Sequence[Any]], caption: str) -> None:
         """Draw the table again."""
@@ -76,8 +101,9 @@ class Board:
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print a table on stdout; numbers are set to the right."""
     from rich.console import Console
+    from rich.text import Text
 
-    Console().print(_grid(columns, rows, title=title, title_justify="left"))
+    Console().print(_grid(columns, rows, title=Text(printable(title, keep="")), title_justify="left"))
 
 
 def _grid(columns: Sequence[str], rows: Sequence[Sequence[Any]], **options: Any) -> Any:
@@ -87,7 +113,7 @@ def _grid(columns: Sequence[str], rows: Sequence[Sequence[Any]], **options: Any)
     grid = Table(**options)
     for index, column in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row[index], (int, float)) for row in rows)
-        grid.add_column(column, justify="right" if numeric else "left")
+        grid.add_column(Text(printable(column, keep="")), justify="right" if numeric else "left")
     for row in rows:
-        grid.add_row(*(f"{x:.4g}" if isinstance(x, float) else Text(str(x)) for x in row))
+        grid.add_row(*(f"{x:.4g}" if isinstance(x, float) else Text(printable(x)) for x in row))
     return grid

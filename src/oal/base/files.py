@@ -55,12 +55,30 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, sort_keys=False, allow_nan=False) + "\n")
 
 
-def write_csv(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write a table; its columns are those of the first row."""
+def write_csv(
+    path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]], *, columns: Sequence[str] | None = None
+) -> None:
+    """Write a table; without `columns` they are those of the first row, and every row has the same."""
+    names = columns if columns is not None else list(rows[0]) if rows else []
     with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as out:
-        writer = csv.DictWriter(out, fieldnames=list(rows[0]) if rows else [])
-        writer.writeheader()
-        writer.writerows(rows)
+        writer = csv.DictWriter(out, names, extrasaction="raise" if columns is None else "ignore")
+        writer.writerow({name: csv_cell(name) for name in names})
+        for row in rows:
+            writer.writerow({name: csv_cell(value) for name, value in row.items()})
+
+
+def csv_cell(value: Any) -> Any:
+    """Return a cell that no spreadsheet computes: text that begins like a formula and is no number gets an apostrophe.
+
+    Names in tables come from run folders and demonstrations, which may be a stranger's.
+    """
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r", "\n")):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def read_json(

@@ -3,20 +3,24 @@
 A folder holds config.json and metadata.json (what is run, and where it came from), status.json (how far it is),
 metrics.jsonl (one record per line), metrics.csv (the same as a table) and the files named in `RunFolder`. Every file
 is replaced in one step or only appended to, so a run killed at any moment leaves a folder that can be read and resumed.
+run.uuid says which run the folder is: a process whose folder was replaced under it notices and stops.
 """
 
-import csv
 import json
 import math
 import os
+import re
+import stat
+import uuid
 import weakref
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from oal.base import files, jsontext, opening
 from oal.base.jsontext import expect
-from oal.errors import InputError, choice
+from oal.errors import InputError, choice, is_whole
 
 try:
     import fcntl
@@ -29,6 +33,12 @@ MAX_METRICS, MAX_RECORDS = 128 << 20, 1 << 20
 _NUMBERS = ("step", "seconds", "return", "evaluation_return")
 """What a record says with a number or null, if at all."""
 _OLD_STATUSES = {"trained": "finished"}
+_IDENTITY = re.compile(rb"[0-9a-f]{32}\n")
+_BESIDE = ("cost.json", "expert.gif", "worker.log")
+"""What others write into a run folder, beside the files that `RunFolder` names."""
+_PATTERNS = re.compile(r"checkpoint[\w.-]*\.safetensors|\..+\.[0-9a-f]{8}\.part(\.\w+)?")
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+"""A lock in a stranger's folder may be a link to a file of the user's, or a pipe that waits for ever."""
 
 
 class BusyError(InputError):
@@ -54,6 +64,8 @@ class RunFolder:
         self._metadata_path = path / "metadata.json"
         self._status_path = path / "status.json"
         self._lock_path = path / ".lock"
+        self._identity_path = path / "run.uuid"
+        self._identity: str | None = None
         self._held: weakref.finalize | None = None
 
     def __str__(self) -> str:
@@ -79,6 +91,7 @@ class RunFolder:
         try:
             if any(file.exists() for file in (folder._config_path, folder.metrics, folder.checkpoint)):
                 raise InputError(f"{folder} holds a run already: add --resume to continue it, or choose another folder")
+            folder._identify()
             folder.set_status("running", step=0)
             # the config comes last: a folder has a run once everything else that describes it is there
             folder.describe(config, metadata, kind=kind)
@@ -95,6 +108,7 @@ class RunFolder:
         if kind is not None and found != kind:
             raise InputError(f"{folder} holds a run of kind '{found}', not '{kind}': choose another folder")
         _ = folder.metadata
+        folder._identity = folder._read_identity()
         return folder
 
     @classmethod
@@ -138,6 +152,7 @@ class RunFolder:
 
     def describe(self, config: Mapping[str, Any], metadata: Mapping[str, Any], *, kind: str = "learner") -> None:
         """Write what the run is: at its beginning, or again when a resumed run is given another end."""
+        self.verify()
         files.write_json(self._metadata_path, plain(metadata))
         files.write_json(self._config_path, {"format": FORMAT_VERSION, "kind": kind, "config": plain(config)})
 
@@ -180,12 +195,16 @@ class RunFolder:
 
     def set_status(self, status: str, *, step: int, **extra: Any) -> None:
         choice("status", status, STATUSES)
+        self.verify()
         files.write_json(self._status_path, plain({"status": status, "step": step, **extra}))
 
     # ----- metrics
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Append one record; numbers that are not finite become null."""
+        self.verify()
+        if self.metrics.is_symlink():
+            raise InputError(f"{self.metrics} is a link, and what it leads to is not this run's: remove it")
         line = json.dumps(plain(record), allow_nan=False).encode() + b"\n"
         opening.check_target(self.metrics)
         size = None
@@ -211,6 +230,7 @@ class RunFolder:
 
     def rewind(self, step: int) -> None:
         """Drop the records logged after `step`, where a checkpoint was taken."""
+        self.verify()
         if self.metrics.exists():
             kept = (line for line, record in self._lines() if record.get("step", math.inf) <= step)
             files.write_text(self.metrics, "".join(line + "\n" for line in kept))
@@ -235,13 +255,90 @@ class RunFolder:
 
     def write_table(self) -> None:
         """Write metrics.csv: one column per metric that is never a list, in the order they first appear."""
+        self.verify()
         records = self.records()
         columns = list(dict.fromkeys(name for record in records for name in record))
         lists = {name for record in records for name, value in record.items() if isinstance(value, (list, dict))}
-        with files.replacing(self.table) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, [name for name in columns if name not in lists], extrasaction="ignore")
-            writer.writeheader()
-            writer.writerows(records)
+        files.write_csv(self.table, records, columns=[name for name in columns if name not in lists])
+
+    # ----- one folder for one run
+
+    def verify(self) -> None:
+        """Refuse to write into a folder that was deleted or replaced since this object opened it.
+
+        A folder from before runs had an identity gets one when it is locked.
+        """
+        if self._identity is not None and self._read_identity() != self._identity:
+            raise InputError(
+                f"{self} was deleted or replaced while its run was under way: nothing is written to it any more; start "
+                "the run again, in another folder if something else is there now"
+            )
+
+    def _identify(self) -> None:
+        """Give the folder an identity unless it has one."""
+        if self._identity is None:
+            self._identity = uuid.uuid4().hex
+            files.write_text(self._identity_path, self._identity + "\n")
+
+    def _read_identity(self) -> str | None:
+        try:
+            descriptor = os.open(self._identity_path, os.O_RDONLY | _NO_LINKS)
+        except OSError:
+            return None
+        try:
+            written = os.read(descriptor, 64)
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+        return written.decode().strip() if _IDENTITY.fullmatch(written) else None
+
+    def known_files(self) -> tuple[list[Path], list[Path]]:
+        """List what is in the folder: (files that a run writes, anything else)."""
+        own = {path.name for path in vars(self).values() if isinstance(path, Path) and path != self.path}
+        known, unknown = [], []
+        for path in sorted(self.path.iterdir()):
+            if path.name == "tensorboard" and path.is_dir() and not path.is_symlink():
+                for event in sorted(path.iterdir()):
+                    (known if event.name.startswith("events.out.tfevents.") else unknown).append(event)
+            else:
+                ours = path.name in own or path.name in _BESIDE or _PATTERNS.fullmatch(path.name)
+                (known if ours and (path.is_symlink() or not path.is_dir()) else unknown).append(path)
+        return known, unknown
+
+    @property
+    def verified(self) -> bool:
+        """Whether this is a run's folder for sure, and not somebody else's with files of the same names."""
+        if self._read_identity() is not None:
+            return True
+        try:
+            status = self.status
+        except (InputError, TypeError):
+            return False
+        if status["status"] not in STATUSES or not is_whole(status.get("step")):
+            return False
+        try:
+            self._read_object(self._config_path)
+        except InputError:
+            return True  # damaged beside the status of a run
+        try:
+            self._read_config()
+        except InputError:
+            return False
+        return True
+
+    def remove(self) -> list[Path]:
+        """Remove the run's files, and the folder if nothing else is in it; return what is left in it."""
+        if not self.verified:
+            raise InputError(f"{self} cannot be told for sure to be a run: remove it yourself if it is one")
+        known, unknown = self.known_files()
+        for path in known:
+            path.unlink(missing_ok=True)
+        with suppress(OSError):
+            (self.path / "tensorboard").rmdir()
+        if not unknown:
+            self.path.rmdir()
+        return unknown
 
     # ----- one process at a time
 
@@ -253,13 +350,20 @@ class RunFolder:
         if self._held is not None and self._held.alive:
             return
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o644)
+            if self._identity is None:
+                self.path.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | _NO_LINKS, 0o644)
         except OSError as error:
-            raise InputError(f"{self}: cannot be used as a run folder ({error.strerror}): choose another") from error
+            why = "its .lock is a link" if self._lock_path.is_symlink() else error.strerror
+            raise InputError(f"{self}: cannot be used as a run folder ({why}): choose another") from error
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:  # its other name may be a file of the user's
+            os.close(descriptor)
+            raise InputError(f"{self}: cannot be used as a run folder (its .lock is not a file of its own): remove it")
         # closed by `release`, with the object, or at the end of the process; closing gives the lock back
         self._held = weakref.finalize(self, os.close, descriptor)
         if fcntl is None:
+            self._recognise()
             return
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -271,23 +375,42 @@ class RunFolder:
                 "another folder"
             ) from None
         except OSError:
+            self._recognise()
             return
+        self._recognise()
         os.ftruncate(descriptor, 0)
         os.write(descriptor, str(os.getpid()).encode())
         files.sweep(self.path)
 
+    def _recognise(self) -> None:
+        """Read the identity of the folder that was just locked; a run from before there were any gets one."""
+        try:
+            self.verify()
+            if self._identity is None:
+                self._identity = self._read_identity()
+            if self._identity is None and self.described:
+                self._identify()
+        except BaseException:
+            self.release()
+            raise
+
     @property
     def busy(self) -> bool:
         """Whether some process trains here now, as far as locks can tell."""
-        if fcntl is None or not self._lock_path.exists():
+        if fcntl is None:
             return False
-        with self._lock_path.open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-            except OSError:
-                return False
+        try:
+            descriptor = os.open(self._lock_path, os.O_RDONLY | _NO_LINKS)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
         return False
 
     def release(self) -> None:

@@ -20,6 +20,8 @@ STYLE = {
     "axes.spines.right": False,
     "legend.frameon": False,
     "svg.fonttype": "none",
+    # Names come from files: a dollar sign in one is a dollar sign, and no formula that may not even parse.
+    "text.parse_math": False,
     # The same data gives the same file.
     "svg.hashsalt": "oal",
 }

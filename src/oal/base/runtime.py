@@ -4,9 +4,11 @@ import hashlib
 import os
 import platform
 import sys
+import tempfile
 from functools import lru_cache
 from pathlib import Path
 
+from oal.base import console
 from oal.errors import InputError, at_least
 
 
@@ -34,11 +36,24 @@ def keep_compiled_programs() -> None:
     A program fits the processor it was compiled for, so each kind of processor has its own folder. Call it
     before JAX is imported. A folder the user has set stands; an unwritable one only costs the time to compile.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "oal" / f"compiled-{_processor()}"
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder))
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        try:
+            folder = _cache_folder()
+        except (OSError, RuntimeError) as error:  # RuntimeError: there is no home
+            console.say(f"compiled programs cannot be kept ({error}): they are compiled in every process", err=True)
+            return
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
     # small programs too: there are dozens before the first step
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+
+
+def _cache_folder() -> Path:
+    """Return the folder for compiled programs after trying to write there: JAX would warn at every program."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "oal" / f"compiled-{_processor()}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        return folder
 
 
 @lru_cache(maxsize=1)

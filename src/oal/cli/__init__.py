@@ -5,6 +5,7 @@ import sys
 import typer
 
 from oal import __version__
+from oal.base import console
 from oal.cli import demos, tabular
 from oal.cli.cost import cost
 from oal.cli.demo import demo
@@ -58,7 +59,7 @@ def main() -> None:
     try:
         app()
     except InputError as error:
-        typer.echo(f"error: {error}", err=True)
+        console.say(f"error: {error}", err=True)
         sys.exit(2)
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)

@@ -50,5 +50,5 @@ def expert(
     best = max((value for value in returns if value is not None), default=float("nan"))
     typer.echo(f"{folder}: best evaluation {best:.1f} in {learner.step:,} steps")
     if episodes:
-        demos = experts.record(folder, episodes=episodes)
+        demos = experts.record(folder, episodes=episodes, trust=True)
         typer.echo(f"{folder / 'demos.npz'}: {demos!r}")

@@ -1,7 +1,7 @@
 """`oal sweep` and `oal runs`: many runs from one file, and what is in their folders."""
 
 import json
-import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ def sweep(
     ),
     retry: bool = typer.Option(False, "--retry", help="Restart failed runs."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Only say what would be run."),
+    yes: bool = typer.Option(False, "--yes", help="Do not ask about more than 100,000 runs."),
     quiet: bool = typer.Option(False, "--quiet", help="No table of progress."),
 ) -> None:
     """Run what is not finished yet of a sweep, which can be stopped and started again at any time."""
@@ -38,22 +39,29 @@ def sweep(
     runtime.set_threads(1)
     runtime.keep_compiled_programs()
     from oal.base.folder import RunFolder
-    from oal.lab.sweep import Sweep
+    from oal.lab.sweep import MAX_RUNS, Sweep, TooManyRunsError
 
-    plan = Sweep.read(file, out=out)
+    try:
+        plan = Sweep.read(file, out=out, most=None if yes else MAX_RUNS)
+    except TooManyRunsError as error:
+        if not sys.stdin.isatty():
+            raise
+        console.say(error, err=True)
+        typer.confirm("Go on?", abort=True)
+        plan = Sweep.read(file, out=out, most=None)
     if dry_run:
         rows = [(run.name, run.config.total_steps, _state(RunFolder(run.folder))) for run in plan.runs()]
         console.table(f"{plan.name}, in {plan.out}", ("run", "steps", "state"), rows)
         return
     summary = plan.go(_executor(processes, inline, ray, storage), retry=retry, show=not quiet)
     for outcome in summary.of("failed"):
-        typer.echo(f"\n{outcome.run.folder} failed: {outcome.error}", err=True)
+        console.say(f"\n{outcome.run.folder} failed: {outcome.error}", err=True)
         if outcome.traceback:
-            typer.echo(outcome.traceback.rstrip(), err=True)
-    typer.echo(f"{plan.out}: {summary}")
+            console.say(outcome.traceback.rstrip(), err=True)
+    console.say(f"{plan.out}: {summary}")
     if not summary.complete:
         if summary.of("failed"):
-            typer.echo("Failed runs are restarted with --retry.", err=True)
+            console.say("Failed runs are restarted with --retry.", err=True)
         raise typer.Exit(1)
 
 
@@ -92,9 +100,9 @@ def show_run(run: Path = typer.Argument(..., help="A run folder.")) -> None:
     if records:
         console.table("Last record", ("metric", "value"), [(n, v) for n, v in records[-1].items() if v is not None])
     total = folder.config.get("total_steps")
-    typer.echo(f"{run}: {_state(folder)}, step {status.get('step')} of {total}")
+    console.say(f"{run}: {_state(folder)}, step {status.get('step')} of {total}")
     if status.get("error"):
-        typer.echo(status.get("traceback") or status["error"])
+        console.say(status.get("traceback") or status["error"])
 
 
 @runs_app.command("rm")
@@ -103,7 +111,11 @@ def remove_runs(
     state: str | None = typer.Option(None, help="Only runs in this state: failed, stopped, interrupted, damaged, ..."),
     yes: bool = typer.Option(False, "--yes", help="Do not ask."),
 ) -> None:
-    """Remove runs with everything in their folders. Runs that are being trained are refused."""
+    """Remove runs: the files that a run writes, and their folders unless something else is in them.
+
+    Runs that are being trained are refused, and folders that cannot be told for sure to be runs are left alone.
+    """
+    from oal.base import console
     from oal.base.folder import BusyError, RunFolder
     from oal.errors import InputError, choice
 
@@ -111,17 +123,28 @@ def remove_runs(
         choice("state", state, STATES)
     found = {folder.path: folder for root in runs for folder in RunFolder.find(root)}
     chosen = [folder for folder in found.values() if state is None or _state(folder) == state]
+    for folder in chosen:
+        if not folder.verified:
+            console.say(f"{folder} cannot be told for sure to be a run: it is left alone", err=True)
+    chosen = [folder for folder in chosen if folder.verified]
     if not chosen:
         raise InputError(f"there is no{'' if state is None else f' {state}'} run in {', '.join(map(str, runs))}")
     for folder in chosen:
-        typer.echo(f"{folder}: {_state(folder)}")
+        known, unknown = folder.known_files()
+        console.say(f"{folder}: {_state(folder)}; removes {_names(folder, known)}")
+        if unknown:
+            console.say(f"{folder}: leaves {_names(folder, unknown)}")
     if not yes and not typer.confirm(f"Remove {'this run' if len(chosen) == 1 else f'these {len(chosen)} runs'}?"):
         raise typer.Exit(1)
-    for folder in chosen:
+    for folder in reversed(chosen):  # those inside of others first
         if folder.busy:
             raise BusyError(f"{folder} is being trained: stop it first")
-        shutil.rmtree(folder.path)
-    typer.echo(f"Removed: {len(chosen)}")
+        folder.remove()
+    console.say(f"Removed: {len(chosen)}")
+
+
+def _names(folder: "RunFolder", paths: list[Path]) -> str:
+    return ", ".join(str(path.relative_to(folder.path)) for path in paths)
 
 
 STATES = ("new", "running", "interrupted", "finished", "stopped", "failed", "damaged")
@@ -147,11 +170,16 @@ def _row(folder: "RunFolder", root: Path) -> tuple[Any, ...]:
     state = _state(folder)
     if state == "damaged":
         return name, "", state, "", ""
-    config = folder.config
+    from oal.errors import InputError
+
+    try:
+        config, records, metadata, status = folder.config, folder.records(), folder.metadata, folder.status
+    except InputError:
+        return name, "", "damaged", "", ""
     if str(config.get("env", "")) not in name:
         name += f" ({' '.join(str(config[field]) for field in ('env', 'policy', 'cost', 'seed') if field in config)})"
-    returns = [record.get("evaluation_return") for record in folder.records()]
+    returns = [record.get("evaluation_return") for record in records]
     last = next((value for value in reversed(returns) if value is not None), "")
-    expert = folder.metadata.get("expert_return")
-    steps = f"{folder.status.get('step', 0):,} of {config.get('total_steps', 0):,}"
+    expert = metadata.get("expert_return")
+    steps = f"{status.get('step', 0):,} of {config.get('total_steps', 0):,}"
     return name, steps, state, last, "" if expert is None else expert

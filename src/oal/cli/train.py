@@ -15,6 +15,7 @@ SUBSAMPLE = typer.Option(1, help="Keep every n-th step of the demonstrations.")
 SEED = typer.Option(0, help="Root seed of all random streams.")
 HORIZON = typer.Option(None, help="Time limit, for an environment that has none.")
 THREADS = typer.Option(1, help="Threads of computation; one-thread runs side by side do more together.")
+TRUST = typer.Option(False, "--trust", help="Let an environment's id in the folder import a module (module:Name-v0).")
 QUIET = typer.Option(False, "--quiet", help="No progress bar.")
 TENSORBOARD = typer.Option(False, "--tensorboard", help="Also write TensorBoard events into the run folder.")
 WANDB = typer.Option(None, help="Also log to this Weights & Biases project.")
@@ -86,6 +87,7 @@ def clone(
 ) -> None:
     """Clone the demonstrations' actions, without touching the environment: the baseline to beat."""
     _prepare(threads)
+    from oal.base import console
     from oal.deep.bc import BCConfig
     from oal.lab import run as training
 
@@ -102,12 +104,13 @@ def clone(
         evaluation_episodes=evaluation_episodes,
         progress_bar=not quiet,
     )
-    typer.echo(f"{folder}: return {evaluation.mean_return:.1f} over {evaluation_episodes} episodes")
+    console.say(f"{folder}: return {evaluation.mean_return:.1f} over {evaluation_episodes} episodes")
 
 
 def resume(
     run: Path = typer.Argument(..., help="A run folder."),
     steps: int | None = typer.Option(None, help="A new end, in environment steps; default: the run's own."),
+    trust: bool = TRUST,
     tensorboard: bool = TENSORBOARD,
     wandb: str | None = WANDB,
     threads: int = THREADS,
@@ -117,7 +120,7 @@ def resume(
     _prepare(threads)
     from oal.lab import run as training
 
-    _go(training.resume(run, total_steps=steps), quiet=quiet, tensorboard=tensorboard, wandb=wandb)
+    _go(training.resume(run, total_steps=steps, trust=trust), quiet=quiet, tensorboard=tensorboard, wandb=wandb)
 
 
 def evaluate(
@@ -128,21 +131,23 @@ def evaluate(
     seed: int = typer.Option(0, help="Seed of the fresh episodes."),
     video: Path | None = typer.Option(None, help="Film one episode as .gif or .mp4."),
     film: bool = typer.Option(False, "--film", help="Film policy and expert into the run folder, for the report."),
+    trust: bool = TRUST,
 ) -> None:
     """Say how close a run's policy is to the expert: the imitation certificate, and the return where there is one."""
     _prepare(1)
     from oal.base import console
     from oal.lab import run as training
 
-    result = training.certify(run, episodes=episodes, best=best, deterministic=not sampled, seed=seed)
+    result = training.certify(run, episodes=episodes, best=best, deterministic=not sampled, seed=seed, trust=trust)
     console.table(f"Imitation certificate of {run}", result.columns, result.table())
     if video is not None:
-        earned = training.film(run, video, best=best, seed=seed)
-        typer.echo(f"{video}: one episode, return {earned:.1f}")
+        earned = training.film(run, video, best=best, seed=seed, trust=trust)
+        console.say(f"{video}: one episode, return {earned:.1f}")
     if film:
-        earned, expert = training.film(run, best=best, seed=seed), training.film_expert(run)
+        earned = training.film(run, best=best, seed=seed, trust=trust)
+        expert = training.film_expert(run, trust=trust)
         beside = "" if expert is None else f"; expert.gif: the expert's, {expert:.1f}"
-        typer.echo(f"{run / 'video.gif'}: one episode, return {earned:.1f}{beside}")
+        console.say(f"{run / 'video.gif'}: one episode, return {earned:.1f}{beside}")
 
 
 def _prepare(threads: int) -> None:
@@ -153,6 +158,7 @@ def _prepare(threads: int) -> None:
 
 
 def _go(run: "Run", *, quiet: bool, tensorboard: bool, wandb: str | None) -> None:
+    from oal.base import console
     from oal.deep import callbacks
 
     sinks: list[Any] = []
@@ -164,5 +170,5 @@ def _go(run: "Run", *, quiet: bool, tensorboard: bool, wandb: str | None) -> Non
     last = [record for record in run.folder.records() if record.get("evaluation_return") is not None][-1]
     expert = run.folder.metadata.get("expert_return")
     against = "" if expert is None else f"; the expert's is {expert:.1f}"
-    typer.echo(f"{run.folder}: {learner.step:,} steps, return {last['evaluation_return']:.1f}{against}")
+    console.say(f"{run.folder}: {learner.step:,} steps, return {last['evaluation_return']:.1f}{against}")
     learner.close()

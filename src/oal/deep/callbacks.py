@@ -89,14 +89,14 @@ class Record(Every):
 
 
 class Checkpoint(Every):
-    """Save everything, over the checkpoint before it."""
+    """Save everything; the checkpoint before it is kept too."""
 
     def __init__(self, every: int, path: str | os.PathLike[str]) -> None:
         super().__init__(every)
         self.path = Path(path)
 
     def act(self, learner: OAL) -> None:
-        learner.save(self.path)
+        learner.save(self.path, keep_previous=True)
 
 
 class StopAtReturn:

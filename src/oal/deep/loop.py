@@ -297,8 +297,11 @@ class OAL:
 
     # ----- saving
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one file: learning goes on from it bit for bit."""
+    def save(self, path: str | os.PathLike[str], *, keep_previous: bool = False) -> None:
+        """Write everything to one file: learning goes on from it bit for bit.
+
+        `keep_previous` keeps the file that was there under another name; `load` takes it if the new one is damaged.
+        """
         self.player.settle()
         policy_arrays, policy_info = self.player.snapshot()
         rows, counters = self.memory.state()
@@ -329,7 +332,7 @@ class OAL:
             "cost_rng": self._cost_rng.bit_generator.state,
             "absorbing_masses": list(self._absorbing_masses),
         }
-        checkpoint.save(path, arrays, info, kind=KIND)
+        checkpoint.save(path, arrays, info, kind=KIND, keep_previous=keep_previous)
         if simulators is None:
             self._restart()
 
@@ -341,7 +344,7 @@ class OAL:
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Take back what `save` wrote."""
-        arrays, info = checkpoint.load(path, kind=KIND, mapped=["memory/rows"])
+        arrays, info = checkpoint.load_newest(path, kind=KIND, mapped=["memory/rows"])
         self._restore(arrays, info)
 
     def _restore(self, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
@@ -376,7 +379,7 @@ class OAL:
 
         Players that were objects, and a feature function, are given again.
         """
-        arrays, info = checkpoint.load(path, kind=KIND, mapped=["memory/rows"])
+        arrays, info = checkpoint.load_newest(path, kind=KIND, mapped=["memory/rows"])
         spec, config = EnvSpec.from_json(info["environment"]), LearnerConfig.from_json(info["config"])
         packed = below("demos", arrays)
         learner = cls(

@@ -227,6 +227,7 @@ def prior_update(
     """
     kind, layer_norm, alpha = shapes.kind, config.layer_norm, config.prior_weight
     adam = optax.adam(config.learning_rate)
+    assert batch.extra is not None
     prior, next_prior = jnp.split(batch.extra, 2, axis=-1)
     observation, successor = ((x - state.mean) / state.std for x in (batch.observation, batch.next_observation))
     # every m updates the policy that was reached becomes the old one

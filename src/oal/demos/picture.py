@@ -22,7 +22,7 @@ def plot(demos: Demos, path: str | os.PathLike[str], *, title: str | None = None
 
     figure = Figure(figsize=(11, 7.5), layout="constrained")
     upper, lower = figure.subplots(2, 2)
-    figure.suptitle(title or demos.env_id or "Demonstrations", fontsize=13)
+    figure.suptitle(title or demos.env_id or "Demonstrations", fontsize=13, parse_math=False)
     _returns(upper[0], demos)
     _lengths(upper[1], demos)
     _observations(lower[0], demos)

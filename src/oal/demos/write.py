@@ -199,7 +199,7 @@ def _spec(env_id: str | None) -> Any:
     """Return the specification of an environment that can be made here, or None."""
     import gymnasium
 
-    if env_id is None:
+    if env_id is None or ":" in env_id:  # what stands before a colon would be imported
         return None
     try:
         gymnasium.make(env_id).close()

@@ -18,6 +18,7 @@ from oal.envs.spec import (
     describe,
     flat_observations,
     flattener,
+    id_from_file,
     make,
     uniform_actions,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "evaluate",
     "flat_observations",
     "flattener",
+    "id_from_file",
     "make",
     "occupancy_masses",
     "record_video",

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
-from oal.errors import InputError, at_least
+from oal.errors import InputError, at_least, import_module_of, shortened
 
 EnvSource = str | Callable[[], gym.Env]
 Act = Callable[[np.ndarray], np.ndarray]
@@ -41,11 +41,29 @@ class EnvSpec:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "EnvSpec":
+        """Read what `to_json` gave. Its id names no module: Gymnasium's own ids (see `describe`) never do."""
         try:
             fields: dict[str, Any] = {n: tuple(item) if isinstance(item, list) else item for n, item in value.items()}
-            return cls(**fields)
-        except TypeError as error:
+            spec = cls(**fields)
+        except (AttributeError, TypeError) as error:
             raise InputError(f"the description of the environment cannot be read ({error})") from None
+        id_from_file(spec.env_id, "the description of the environment")
+        return spec
+
+
+def id_from_file(env_id: Any, where: str, *, trust: bool = False) -> str:
+    """Return an environment's id that was read from a file; one that would run code needs `trust`.
+
+    Gymnasium imports the module before a colon. A user who types such an id means it; a file may be a stranger's.
+    """
+    if not isinstance(env_id, str):
+        raise InputError(f"{where} names the environment {shortened(env_id)}: an id is text")
+    if ":" in env_id and not trust:
+        raise InputError(
+            f"{where} names the environment {shortened(env_id)}, which would import the module before the colon and "
+            "run its code: add --trust (in Python: trust=True) if you know where the file comes from"
+        )
+    return env_id
 
 
 def describe(env: gym.Env | VectorEnv, *, horizon: int | None = None) -> EnvSpec:
@@ -161,6 +179,8 @@ def make(
 
     With a render mode, MuJoCo's pictures are `picture_size` pixels wide and high (drawn by the processor, size costs).
     """
+    if isinstance(source, str):
+        import_module_of(source)
     try:
         if not isinstance(source, str):
             env = source()

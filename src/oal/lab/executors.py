@@ -86,9 +86,12 @@ class WorkerProcess:
         log = Path(job.folder) / LOG
         try:
             log.parent.mkdir(parents=True, exist_ok=True)
+            if log.is_symlink():
+                raise InputError(f"{log} is a link, and what it leads to is not this run's: remove it")
             with log.open("ab") as output:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "oal.lab.worker"],
+                    # -P: a gymnasium.py in the current folder is not the library
+                    [sys.executable, "-P", "-m", "oal.lab.worker"],
                     stdin=subprocess.PIPE,
                     stdout=output,
                     stderr=subprocess.STDOUT,

@@ -63,7 +63,7 @@ def resume(path: str | Path, env: str, *, seed: int, total_steps: int | None = N
     saved = RunConfig.from_json(RunFolder.open(path, kind=EXPERT).config)
     if (saved.env, saved.seed) != (env, seed):
         raise InputError(f"{path} trains {saved.env} with seed {saved.seed}, not {env} with seed {seed}")
-    return run.resume(path, total_steps=total_steps)
+    return run.resume(path, total_steps=total_steps, trust=True)  # the same id was typed just now
 
 
 def command(config: RunConfig) -> str:
@@ -77,10 +77,13 @@ def command(config: RunConfig) -> str:
     return " ".join(parts)
 
 
-def record(path: str | Path, *, episodes: int) -> Demos:
-    """Record trajectories of a run's best policy, acting deterministically, into its demos.npz."""
+def record(path: str | Path, *, episodes: int, trust: bool = False) -> Demos:
+    """Record trajectories of a run's best policy, acting deterministically, into its demos.npz.
+
+    `trust` is as in `oal.lab.run.resume`.
+    """
     folder = RunFolder.open(path, kind=EXPERT)
-    config = RunConfig.from_json(folder.config)
+    config = run.config_of(folder, trust=trust)
     policy = Policy.load(folder.best)
     demos = record_demos(
         config.env,

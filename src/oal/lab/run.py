@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from oal import demos
+from oal.base import checkpoint, files, seeding
 from oal.base import config as configs
-from oal.base import files, seeding
 from oal.base.folder import RunFolder
 from oal.base.provenance import provenance
 from oal.deep import callbacks, certificate
@@ -26,7 +26,17 @@ from oal.deep.policy import Policy
 from oal.deep.presets import LearnerConfig
 from oal.demos import Demos
 from oal.demos.record import record_demos
-from oal.envs import ActionCodec, EnvSpec, Evaluation, UniformPolicy, describe, evaluate, make, record_video
+from oal.envs import (
+    ActionCodec,
+    EnvSpec,
+    Evaluation,
+    UniformPolicy,
+    describe,
+    evaluate,
+    id_from_file,
+    make,
+    record_video,
+)
 from oal.errors import InputError, at_least
 
 EXPERT = "expert"
@@ -101,7 +111,8 @@ class Run:
         evaluation = callbacks.Evaluate(config.evaluate_every, episodes=config.evaluation_episodes, best=folder.best)
         known = [record.get("evaluation_return") for record in folder.records()]
         evaluation.best_return = max((value for value in known if value is not None), default=-np.inf)
-        steps: list[Callback] = [evaluation]
+        # first: what comes after writes files, and would make a deleted folder again
+        steps: list[Callback] = [lambda _: folder.verify(), evaluation]
         if config.stop_at_return is not None:
             steps.append(callbacks.StopAtReturn(config.stop_at_return))
         steps += [
@@ -131,6 +142,7 @@ class Run:
 
     def _finish(self) -> None:
         folder, learner = self.folder, self.learner
+        folder.verify()
         if learner.step < self.config.total_steps:  # stopped early, between two checkpoints
             learner.save(folder.checkpoint)
         learner.policy().save(folder.policy)
@@ -193,18 +205,28 @@ def start(config: RunConfig, path: str | Path, *, demonstrations: tuple[Demos, D
     return Run(folder, config, learner)
 
 
-def resume(path: str | Path, *, total_steps: int | None = None) -> Run:
-    """Go on with a run from its last checkpoint, or from its beginning if it has none; a longer end may be given."""
+def config_of(folder: RunFolder, *, trust: bool = False) -> RunConfig:
+    """Read a run's configuration; an environment whose id imports a module is refused without `trust`."""
+    config = RunConfig.from_json(folder.config)
+    id_from_file(config.env, str(folder), trust=trust)
+    return config
+
+
+def resume(path: str | Path, *, total_steps: int | None = None, trust: bool = False) -> Run:
+    """Go on with a run from its last checkpoint, or from its beginning if it has none; a longer end may be given.
+
+    `trust` allows an environment's id in the folder to import a module, which runs its code.
+    """
     folder = RunFolder.open(path)
     folder.lock()
     try:
-        config = RunConfig.from_json(folder.config)
+        config = config_of(folder, trust=trust)
         if total_steps is not None and total_steps != config.total_steps:
             at_least("steps", total_steps, 1)
             config = replace(config, total_steps=total_steps)
             folder.describe(config.to_json(), folder.metadata, kind=config.kind)
         learner = _learner(config, None if config.learner.cost is None else demos.load(folder.demos))
-        if folder.checkpoint.exists():
+        if checkpoint.exists(folder.checkpoint):
             learner.restore(folder.checkpoint)
         folder.rewind(learner.step)
     except BaseException:
@@ -256,6 +278,7 @@ def clone(
     try:
         cloner.learn(progress_bar=progress_bar)
         evaluation = cloner.evaluate(episodes=evaluation_episodes)
+        folder.verify()
         cloner.save(folder.policy)
         folder.log({"step": 0, **callbacks.evaluation_notes(evaluation)})
         folder.set_status("finished", step=0)
@@ -272,20 +295,27 @@ def policy_of(folder: RunFolder, *, best: bool = False) -> Policy:
     """Load a run's last policy, or the one with the best evaluation; a run that goes on has its checkpoint's."""
     if best or folder.policy.exists():
         return Policy.load(folder.best if best else folder.policy)
-    if not folder.checkpoint.exists():
+    if not checkpoint.exists(folder.checkpoint):
         raise InputError(f"{folder} has neither a policy nor a checkpoint yet: let it run on")
     return OAL.load(folder.checkpoint).policy()
 
 
 def certify(
-    path: str | Path, *, episodes: int = 20, best: bool = False, deterministic: bool = True, seed: int = 0
+    path: str | Path,
+    *,
+    episodes: int = 20,
+    best: bool = False,
+    deterministic: bool = True,
+    seed: int = 0,
+    trust: bool = False,
 ) -> Certificate:
     """Measure how close a run's policy is to the expert, on fresh episodes; write it to certificate.json.
 
     The demonstrations held out from learning are compared with; without any, those it learned from are, which flatters.
+    `trust` is as in `resume`.
     """
     folder = RunFolder.open(path, kind=KIND)
-    config, metadata = RunConfig.from_json(folder.config), folder.metadata
+    config, metadata = config_of(folder, trust=trust), folder.metadata
     policy = policy_of(folder, best=best)
     # the run's own seed is in the stream, so that no initial state of its training or evaluation comes again
     policy.rng = seeding.generator(seed, "certificate-actions", config.seed)
@@ -310,6 +340,7 @@ def certify(
         names=_names(config),
         seed=seed,
     )
+    folder.verify()
     files.write_json(
         folder.certificate,
         {
@@ -330,18 +361,20 @@ def _names(config: RunConfig) -> list[str]:
         env.close()
 
 
-def film(path: str | Path, video: str | Path | None = None, *, best: bool = False, seed: int = 0) -> float:
+def film(
+    path: str | Path, video: str | Path | None = None, *, best: bool = False, seed: int = 0, trust: bool = False
+) -> float:
     """Film one episode of a run's policy, into the run folder unless told otherwise; return what it earned."""
     folder = RunFolder.open(path, kind=KIND)
-    config, policy = RunConfig.from_json(folder.config), policy_of(folder, best=best)
+    config, policy = config_of(folder, trust=trust), policy_of(folder, best=best)
     start = seeding.integer(seed, "video")
     return record_video(config.env, policy.act, video or folder.video, reset_seed=start, horizon=config.horizon)
 
 
-def film_expert(path: str | Path) -> float | None:
+def film_expert(path: str | Path, *, trust: bool = False) -> float | None:
     """Film a run's first demonstration by taking its actions again; None if it does not say how its episode began."""
     folder = RunFolder.open(path, kind=KIND)
-    config = RunConfig.from_json(folder.config)
+    config = config_of(folder, trust=trust)
     shown = demos.load(folder.demos)[0]
     if shown.seed is None or shown.stride > 1:
         return None

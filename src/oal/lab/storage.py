@@ -10,7 +10,7 @@ from typing import Any
 from oal.base import files
 from oal.errors import InputError, MissingExtraError
 
-_FIRST, _LAST = ("metrics.jsonl",), ("checkpoint.safetensors", "status.json")
+_FIRST, _LAST = ("metrics.jsonl",), ("checkpoint.previous.safetensors", "checkpoint.safetensors", "status.json")
 """The records up to a checkpoint are there before it, and the status, which says what is done, comes last."""
 _PART = ".part"
 

@@ -7,12 +7,13 @@ their checkpoint, failed ones are reported, and nothing runs twice.
 import hashlib
 import itertools
 import json
+import math
 import os
 import re
 import sys
 import time
 import tomllib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -34,6 +35,8 @@ from oal.lab.worker import Job
 RETRIES = 3
 """How often a run is restarted after its worker or its node died, without a new checkpoint in between."""
 SAY_EVERY_SECONDS = 60.0
+MAX_RUNS = 100_000
+"""Runs that a sweep may have without being asked about: a list too many in [grid] multiplies them."""
 
 _RUN_FIELDS = tuple(field.name for field in fields(RunConfig) if field.name != "learner")
 _PLAYERS = {"policy": "mdpo", "cost": "neural", "preset": "default"}
@@ -44,6 +47,10 @@ FIELDS = ("env", *_PLAYERS, *(name for name in _RUN_FIELDS if name != "env"), *_
 
 # ----------------------------------------------------------------------------------------------------------------
 # What is to be run
+
+
+class TooManyRunsError(InputError):
+    """A sweep has more runs than anybody is likely to mean."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,13 @@ class Sweep:
     planned: tuple[PlannedRun, ...]
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str], *, out: str | os.PathLike[str] | None = None) -> "Sweep":
+    def read(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        out: str | os.PathLike[str] | None = None,
+        most: int | None = MAX_RUNS,
+    ) -> "Sweep":
         """Read a TOML file; see `parse`."""
         path = Path(path)
         try:
@@ -79,7 +92,7 @@ class Sweep:
             raise InputError(
                 f'{path}: not valid TOML ({error}); dotted settings are quoted, as in "policy.kl_weight" = [0.1, 1.0]'
             ) from None
-        return cls.parse(tables, name=path.stem, source=str(path), out=out)
+        return cls.parse(tables, name=path.stem, source=str(path), out=out, most=most)
 
     @classmethod
     def parse(
@@ -89,11 +102,12 @@ class Sweep:
         name: str,
         source: str = "the sweep",
         out: str | os.PathLike[str] | None = None,
+        most: int | None = MAX_RUNS,
     ) -> "Sweep":
         """Make a sweep from tables: every combination of [grid]'s lists, with each of [[runs]] if there are any.
 
         [sweep] holds what runs share unless one of [[runs]] says otherwise, and optionally the sweep's name and out,
-        the folder of its runs.
+        the folder of its runs. More than `most` runs are a TooManyRunsError; None: any number.
         """
         with _naming(source):
             for table in tables:
@@ -113,6 +127,9 @@ class Sweep:
             _check_apart("[sweep]", shared, "[grid]", grid)
             for variant in variants:
                 _check_apart("[grid]", grid, "[[runs]]", variant)
+            count = len(variants) * math.prod(map(len, grid.values()))
+            if most is not None and count > most:
+                raise TooManyRunsError(f"these are {count:,} runs, more than {most:,}: add --yes if they are meant")
             points = [
                 variant | dict(zip(grid, values, strict=True))
                 for values in itertools.product(*grid.values())
@@ -153,7 +170,8 @@ def _naming(source: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(f"{source}: {error}") from None
+        kind = TooManyRunsError if isinstance(error, TooManyRunsError) else InputError
+        raise kind(f"{source}: {error}") from None
 
 
 def _table(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -183,8 +201,8 @@ def _grid(tables: Mapping[str, Any]) -> dict[str, list[Any]]:
             raise InputError(f"[grid]: {name} is {shortened(values)}: give a list; what all runs share is in [sweep]")
         if not values:
             raise InputError(f"[grid]: {name} is an empty list: give at least one value, or take it out")
-        texts = [_canonical(value) for value in values]
-        twice = next((text for text in texts if texts.count(text) > 1), None)
+        counted = Counter(_canonical(value) for value in values)
+        twice = next((text for text, times in counted.items() if times > 1), None)
         if twice is not None:
             raise InputError(f"[grid]: {name} lists {twice} twice: take one out")
     return grid

@@ -88,7 +88,8 @@ def _opened(folder: RunFolder, job: Job) -> "Run":
     while folder.busy and time.monotonic() < deadline:
         time.sleep(0.2)
     if folder.demos.exists():
-        return training.resume(folder.path)
+        # the sweep's own id was asked for; whatever else the folder says is the folder's word
+        return training.resume(folder.path, trust=folder.config.get("env") == job.config.get("env"))
     # killed at its start, or failed before it: what is there describes a run that has not started
     folder.lock()
     folder.forget()

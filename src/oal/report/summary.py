@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oal.base.files import csv_cell
 from oal.report import statistics
 from oal.report.groups import Group, algorithms, tasks
 from oal.report.results import RETURNS, Kind, Run
@@ -220,7 +221,7 @@ def csv_text(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:
     writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow({key: "" if _unknown(value) else value for key, value in row.items()})
+        writer.writerow({key: "" if _unknown(value) else csv_cell(value) for key, value in row.items()})
     return out.getvalue()
 
 

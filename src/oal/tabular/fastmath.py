@@ -7,9 +7,23 @@ it calls from another file does: after a change here, in `slots` or in `ledger`,
 import numba
 import numpy as np
 
-jit = numba.njit(cache=True, nogil=True)
+from oal.base import console
+
+
+def _can_cache() -> bool:
+    """Whether Numba finds a folder to keep compiled code in; where it finds none, it would refuse to compile at all."""
+    try:
+        numba.njit(cache=True)(lambda: 0)
+    except RuntimeError:
+        console.say("Numba can keep no compiled code here (NUMBA_CACHE_DIR says where): it is compiled anew", err=True)
+        return False
+    return True
+
+
+CACHE = _can_cache()
+jit = numba.njit(cache=CACHE, nogil=True)
 # For the parts of one episode: a call that passes the slots on costs about as much as the part itself.
-jit_inlined = numba.njit(cache=True, nogil=True, inline="always")
+jit_inlined = numba.njit(cache=CACHE, nogil=True, inline="always")
 
 
 @jit

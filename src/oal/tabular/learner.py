@@ -18,9 +18,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from oal import equations
 from oal.base import npz, seeding
+from oal.base.config import build
 from oal.base.console import progress
+from oal.base.limits import damage
 from oal.equations import Array
-from oal.errors import InputError, at_least, choice
+from oal.errors import InputError, at_least, choice, whole
 from oal.tabular import algorithm2, fastmath, passes
 from oal.tabular import slots as memory
 from oal.tabular.costsets import KINDS, CostSet
@@ -30,6 +32,8 @@ from oal.tabular.sampler import Environment, Sampler
 
 FORMAT = 1
 KIND = "oal.TabularOAL"
+LARGEST = 1 << 53
+"""Numbers of episodes up to here are exact as floats, which the step sizes are computed from."""
 
 
 @dataclass(frozen=True)
@@ -441,8 +445,11 @@ class TabularOAL:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], env: Environment | str | Any) -> "TabularOAL":
-        """Read a learner written by `save`; `env` is the environment it learned in."""
-        try:
+        """Read a learner written by `save`; `env` is the environment it learned in.
+
+        The file may be a stranger's: everything that compiled code reads from it is checked before.
+        """
+        with damage(f"{path}: not a saved TabularOAL"):
             with open(path, "rb") as file, npz.Archive(file, str(path)) as archive:
                 about = json.loads(archive.read_text("about"))
                 arrays = {name: archive.read(name) for name in archive.keys if name != "about"}
@@ -451,36 +458,47 @@ class TabularOAL:
                     f"{path}: {about['what']} of format {about['format']}, but {KIND} of {FORMAT} is read here"
                 )
             if not isinstance(env, (FiniteMDP, Sampler)):
-                env = Sampler(env, about["shape"][0])
+                env = Sampler(env, whole("horizon", about["shape"][0], 1))
             if list(env.shape) != about["shape"]:
                 raise InputError(f"{path}: learned in {about['env']} of shape {about['shape']}, not in {env.shape}")
+            for name in ("exact_regret", "decompose", "keep_trajectories"):
+                if not isinstance(about[name], bool):
+                    raise ValueError(f"{name} is {about[name]!r}")
             box = about["cost_set"] == "box"
             learner = cls(
                 env,
                 Trajectories(arrays["demo_states"], arrays["demo_actions"]),
                 features=None if box else arrays["features"],
                 preset="paper",
-                initial_cost=about["default_cost"] if box else None,
+                initial_cost=float(about["default_cost"]) if box else None,
                 regret="exact" if about["exact_regret"] else "none",
                 **{name: about[name] for name in ("cost_set", "model", "decompose", "keep_trajectories", "seed")},
-                **about["settings"],
+                **dataclasses.asdict(build(Settings, about["settings"], name="learner")),
             )
-            slots = memory.Slots(**{name: arrays[f"slots.{name}"].copy() for name in memory.Slots._fields})
-            memory.check(slots, learner._slots, learner._rules)
-            learner._slots = slots
-            for name, own in learner._changing().items():
-                given = arrays[name]
-                if given.shape != own.shape or given.dtype != own.dtype:
-                    raise ValueError(f"{name} is {given.dtype}{given.shape}, not {own.dtype}{own.shape}")
-                own[...] = given
-            learner._regrets = [arrays["regrets"]]
-            learner._trajectories = [arrays["trajectories"]] if len(arrays["trajectories"]) else []
-            learner.episodes = about["episodes"]
-        except InputError:
-            raise
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path}: not a saved TabularOAL ({error})") from None
+            learner._restore(arrays, whole("episodes", about["episodes"], 0))
         return learner
+
+    def _restore(self, arrays: dict[str, NDArray[Any]], episodes: int) -> None:
+        """Take over a file's arrays; a ValueError names one that cannot have come from `save`."""
+        given = memory.Slots(**{name: arrays[f"slots.{name}"] for name in memory.Slots._fields})
+        self._slots = memory.adopt(given, self._slots, self._rules)
+        for name, own in self._changing().items():
+            array = arrays[name]
+            if array.shape != own.shape or array.dtype != own.dtype or not np.isfinite(array).all():
+                raise ValueError(f"{name} is {array.dtype}{array.shape}, not {own.dtype}{own.shape}, or not finite")
+            own[...] = array
+        if not self._stream.any():
+            raise ValueError("stream is all zeros, from which no random number comes")
+        H, S, A = self.env.shape
+        regrets, played = arrays["regrets"], arrays["trajectories"]
+        if regrets.dtype != float or regrets.shape[1:] != (2,) or not len(regrets) <= episodes <= LARGEST:
+            raise ValueError(f"regrets are {regrets.dtype}{regrets.shape} after {episodes} episodes")
+        if played.dtype != np.int32 or played.shape[1:] != (2, H) or len(played) > episodes:
+            raise ValueError(f"trajectories are {played.dtype}{played.shape} after {episodes} episodes")
+        if len(played) and (played.min() < 0 or played[:, 0].max() >= S or played[:, 1].max() >= A):
+            raise ValueError("trajectories lead out of the environment")
+        self._regrets, self._trajectories = [regrets], [played] if len(played) else []
+        self.episodes = episodes
 
     def __repr__(self) -> str:
         about = f"{self.cost_set.kind} costs, {len(self.demos)} demonstrations, {self.episodes} episodes"

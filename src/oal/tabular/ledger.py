@@ -12,7 +12,7 @@ import numpy as np
 from oal import equations
 from oal.equations import Array
 from oal.tabular.costsets import BOX, L2, CostSet
-from oal.tabular.fastmath import jit, jit_inlined
+from oal.tabular.fastmath import CACHE, jit, jit_inlined
 from oal.tabular.problem import Trajectories
 from oal.tabular.slots import find
 
@@ -93,7 +93,7 @@ def true_occupancy(slots, rules, truth, ledger):
     return played
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz"})
+@numba.njit(cache=CACHE, nogil=True, fastmath={"reassoc", "nsz"})
 def settle_box(occupancy, occupancy_sum, expert, demonstrated, k):
     """Add an occupancy to the sum; return the box's regret against the expert and against the demonstrations.
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from oal.errors import InputError, at_least
+from oal.errors import InputError, at_least, import_module_of
 from oal.tabular.passes import Index
 from oal.tabular.problem import FiniteMDP
 
@@ -14,6 +14,7 @@ def make_discrete(env_id: str, **options: Any) -> Any:
     """Make a Gymnasium environment with Discrete observations and actions, or say why it is not one."""
     import gymnasium
 
+    import_module_of(env_id)
     try:
         env = gymnasium.make(env_id, **options)
     except (gymnasium.error.Error, ImportError, TypeError) as error:
@@ -47,7 +48,7 @@ class Sampler:
         """Play an episode of H steps with `act(h, s)`; return its states and actions."""
         states = np.empty(self.horizon, dtype=np.int64)
         actions = np.empty(self.horizon, dtype=np.int64)
-        s = int(self.env.reset(seed=seed)[0])
+        s = self._state(self.env.reset(seed=seed)[0])
         ended = False
         for h in range(self.horizon):
             states[h] = s
@@ -55,13 +56,20 @@ class Sampler:
             if ended or h + 1 == self.horizon:
                 continue
             after, _, ended, truncated, _ = self.env.step(a)
-            s = int(after)
+            s = self._state(after)
             if truncated and not ended:
                 raise InputError(
                     f"{self.name} cut the episode off after {h + 1} steps but the horizon is {self.horizon}: give a "
                     f"horizon of at most {h + 1}, or make the environment with max_episode_steps={self.horizon}"
                 )
         return states, actions
+
+    def _state(self, observation: Any) -> int:
+        """Return an observation as a state; compiled code takes it for a place in memory, so it must be one."""
+        s = int(observation)
+        if not 0 <= s < self.n_states:
+            raise InputError(f"{self.name} gave the state {s}: its observation space has 0..{self.n_states - 1}")
+        return s
 
 
 Environment = FiniteMDP | Sampler

@@ -268,36 +268,124 @@ def _resize(slots: Slots, rules: Rules, room: Index, edges: int) -> Slots:
     return new
 
 
-def check(slots: Slots, fresh: Slots, rules: Rules) -> None:
-    """Refuse slots read from a file that do not fit together: the compiled code checks no bounds."""
+def adopt(given: Slots, fresh: Slots, rules: Rules) -> Slots:
+    """Return slots read from a file in memory of our own, or raise ValueError: the compiled code checks no bounds.
+
+    What follows from other arrays is made again instead of believed: the table of places, and all unused memory.
+    """
     for name in Slots._fields:
-        given, like = getattr(slots, name), getattr(fresh, name)
-        if given.dtype != like.dtype or given.shape[1:] != like.shape[1:] or not given.flags.c_contiguous:
-            raise ValueError(f"slots.{name} is {given.dtype}{given.shape}")
-    H = rules.horizon
-    total, rows = int(slots.base[-1]), int(slots.base[1 if rules.pooled else -1])
-    edges, places = len(slots.edge_to), len(slots.place_keys)
-    sound = (
-        len(slots.base) == H + 1
-        and len(slots.counts) == H
-        and slots.base[0] == 0
-        and all(0 <= count <= room for count, room in zip(slots.counts, np.diff(slots.base), strict=True))
-        and all(len(getattr(slots, name)) == total for name in PER_SLOT)
-        and all(len(getattr(slots, name)) == rows for name in PER_ROW)
-        and len(slots.start_weight) == slots.base[1]
-        and len(slots.edge_weight) == edges
-        and 0 <= slots.edges_used[0] <= edges
-        and all(array.min(initial=0) >= 0 for array in (slots.edge_start, slots.edge_count, slots.state, slots.edge_to))
-        and (slots.edge_start + slots.edge_capacity).max(initial=0) <= slots.edges_used[0]
-        and (slots.edge_count <= slots.edge_capacity).all()
-        and slots.state.max(initial=0) < rules.n_states
-        and slots.edge_to.max(initial=0) < slots.counts.max(initial=1)
-        and places == len(slots.place_values)
-        and places & (places - 1) == 0
-        and (slots.hashing[1] == 0 or (slots.place_keys < 0).any())
-        and slots.place_values.min() >= 0
-        and slots.place_values.max() <= slots.counts.max()
-        and slots.hashing[1] < 64
-    )
+        array, like = getattr(given, name), getattr(fresh, name)
+        if array.dtype != like.dtype or array.ndim != like.ndim or array.shape[1:] != like.shape[1:]:
+            raise ValueError(f"slots.{name} is {array.dtype}{array.shape}")
+    _check_lengths(given, rules)
+    _check_states(given, rules)
+    _check_edges(given, rules)
+    _check_numbers(given, rules)
+    table = _table_of(given, rules)
+    _require(np.array_equal(given.hashing, table[2]), "hashing")
+    _require(len(given.place_keys) == len(given.place_values) == len(table[0]), "place_keys")
+    _require(_same_places(given.place_keys, given.place_values, *table[:2]), "place_values")
+    keys, values, hashing = table
+    rebuilt = given._replace(place_keys=keys, place_values=values, hashing=hashing)
+    return _resize(rebuilt, rules, np.diff(given.base), len(given.edge_to))
+
+
+def _require(sound: bool | np.bool_, name: str) -> None:
     if not sound:
-        raise ValueError("its tables of visited states contradict each other")
+        raise ValueError(f"slots.{name} contradicts what was visited")
+
+
+def _check_lengths(slots: Slots, rules: Rules) -> None:
+    for name, length in (("base", rules.horizon + 1), ("counts", rules.horizon), ("hashing", 2), ("edges_used", 2)):
+        _require(len(getattr(slots, name)) == length, name)
+    total = len(slots.state)
+    _require(slots.base[0] == 0 and slots.base[-1] == total, "base")
+    # no value leaves [0, total], so no difference overflows
+    _require(slots.base.min() >= 0 and slots.base.max() <= total and (np.diff(slots.base) >= 0).all(), "base")
+    rows = int(slots.base[1 if rules.pooled else -1])
+    wanted = dict.fromkeys(PER_SLOT, total) | dict.fromkeys(PER_ROW, rows)
+    wanted |= {"start_weight": int(slots.base[1]), "start_total": 1, "edge_weight": len(slots.edge_to)}
+    for name, length in wanted.items():
+        _require(len(getattr(slots, name)) == length, name)
+    _require((slots.counts >= 0).all() and (slots.counts <= np.diff(slots.base)).all(), "counts")
+
+
+def _check_states(slots: Slots, rules: Rules) -> None:
+    """Each layer's places hold different states; with pooled counts, every layer holds the same at the same place."""
+    layers = [slots.state[first : first + count] for first, count in zip(slots.base, slots.counts, strict=False)]
+    for layer in layers:
+        _require(layer.min(initial=0) >= 0 and layer.max(initial=0) < rules.n_states, "state")
+        _require(len(np.unique(layer)) == len(layer), "state")
+        _require(not rules.pooled or np.array_equal(layer, layers[0]), "state")
+
+
+def _check_edges(slots: Slots, rules: Rules) -> None:
+    """Every row's edges lie in room of its own and lead to places that the layer after it has."""
+    used, most = (int(number) for number in slots.edges_used)
+    _require(0 <= used <= len(slots.edge_to), "edges_used")
+    taken, longest = [], 0
+    for h in range(1 if rules.pooled else rules.horizon):
+        rows = slice(int(slots.base[h]), int(slots.base[h] + slots.counts[h]))
+        start, count, room = (a[rows].ravel() for a in (slots.edge_start, slots.edge_count, slots.edge_capacity))
+        # each alone first: their sums cannot overflow then
+        for name, values in (("edge_start", start), ("edge_capacity", room), ("edge_count", count)):
+            _require(values.min(initial=0) >= 0 and values.max(initial=0) <= used, name)
+        _require((count <= room).all(), "edge_count")
+        _require((start + room <= used).all(), "edge_capacity")
+        last = rules.horizon == 1 or (h + 1 == rules.horizon and not rules.pooled)
+        _require(not last or not count.any(), "edge_count")
+        edges = _ranges(start, count)
+        to, weight = slots.edge_to[edges], slots.edge_weight[edges]
+        places = 0 if last else int(slots.counts[h if rules.pooled else h + 1])
+        _require(len(to) == 0 or (to.min() >= 0 and to.max() < places), "edge_to")
+        _require(np.isfinite(weight).all() and (weight >= 0).all(), "edge_weight")
+        sums = np.bincount(np.repeat(np.arange(len(count)), count), weight, minlength=len(count))
+        _require((sums <= slots.visits[rows].ravel() * (1 + 1e-9) + 1e-9).all(), "edge_weight")
+        taken.append(np.stack([start, room])[:, room > 0])
+        longest = max(longest, int(count.max(initial=0)))
+    _require(most == longest, "edges_used")
+    start, room = np.concatenate(taken, axis=1)
+    order = np.argsort(start)
+    _require((start[order][:-1] + room[order][:-1] <= start[order][1:]).all(), "edge_start")
+
+
+def _ranges(start: Index, count: Index) -> Index:
+    """Return the numbers of `start[i], ..., start[i] + count[i] - 1` for all i, one range after the other."""
+    before = np.cumsum(count) - count
+    return np.repeat(start - before, count) + np.arange(int(count.sum()))
+
+
+def _check_numbers(slots: Slots, rules: Rules) -> None:
+    """Probabilities are some, counts fit their inverses, and nothing is NaN: in the slots and rows in use."""
+    used = _ranges(slots.base[:-1], slots.counts)
+    rows = used[: slots.counts[0]] if rules.pooled else used
+    for name in ("policy", "expert", "occupancy", "occupancy_sum", "Q", "V", "mass", "visits", "start_weight"):
+        where = rows if name in PER_ROW else slice(int(slots.counts[0])) if name == "start_weight" else used
+        values = getattr(slots, name)[where]
+        _require(np.isfinite(values).all() and (values >= 0).all(), name)
+    _require(np.isfinite(slots.cost[used]).all(), "cost")
+    logits, visits = slots.logits[used], slots.visits[rows]
+    _require((logits <= 0).all() and (logits > -np.inf).any(-1).all(), "logits")
+    _require((np.abs(slots.policy[used].sum(-1) - 1) <= 1e-6).all(), "policy")
+    with np.errstate(divide="ignore"):
+        inverse = np.where(visits > 0, 1 / visits, 0.0)
+    _require(np.allclose(slots.inverse[rows], inverse, rtol=1e-9, atol=0), "inverse")
+    _require(np.allclose(slots.root[rows], np.where(visits > 0, np.sqrt(inverse), 1.0), rtol=1e-9, atol=0), "root")
+    begun = slots.start_weight[: slots.counts[0]].sum()
+    _require(np.isclose(slots.start_total[0], begun, rtol=1e-9, atol=1e-9), "start_total")
+
+
+def _table_of(slots: Slots, rules: Rules) -> tuple[Index, Index, NDArray[np.uint64]]:
+    """Make the table of places from the states in the slots."""
+    keys, values, hashing = _place_table(rules, len(slots.state))
+    for h, (first, count) in enumerate(zip(slots.base, slots.counts, strict=False)):
+        wanted = h * rules.n_states + slots.state[first : first + count]
+        copy_places(wanted, np.arange(count), keys, values, hashing)
+    return keys, values, hashing
+
+
+def _same_places(keys: Index, values: Index, other_keys: Index, other_values: Index) -> bool:
+    """Whether two tables say the same; where in a table an entry stands depends on the order of visits."""
+    pairs = [np.stack([k, v])[:, k >= 0] for k, v in ((keys, values), (other_keys, other_values))]
+    one, other = (pair[:, np.lexsort(pair[::-1])] for pair in pairs)
+    return np.array_equal(one, other)
