@@ -30,10 +30,10 @@ def methods() -> dict[str, tuple]:
     before = BCConfig(epochs=300, batch_size=128, learning_rate=3e-4, schedule="cooldown", average=0.0)
     return {
         "300 epochs, 3e-4": (before, 1),
-        "3,000 updates": (BCConfig(), 1),
-        "3,000 updates, last weights": (BCConfig(average=0.0), 1),
-        "10,000 updates": (BCConfig(updates=10_000), 1),
-        "3,000 updates, 5 members": (BCConfig(), 5),
+        "3,000 updates": (BCConfig(updates=3_000), 1),
+        "3,000 updates, last weights": (BCConfig(updates=3_000, average=0.0), 1),
+        "10,000 updates": (BCConfig(), 1),
+        "3,000 updates, 5 members": (BCConfig(updates=3_000), 5),
     }
 
 

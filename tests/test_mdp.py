@@ -555,7 +555,7 @@ BAD = {
     "no episodes": (lambda: mdps.sample(mdps.chain(3), [[1, 0], [1, 0]], 0, rng=np.random.default_rng(0)), "is 0"),
     "unknown environment": (lambda: mdps.from_gymnasium("Nowhere-v0", 5), "environment 'Nowhere-v0' cannot be made"),
     "unknown option": (lambda: mdps.from_gymnasium("FrozenLake-v1", 5, slippery=1), "cannot be made: .*slippery"),
-    "unknown package": (lambda: mdps.from_gymnasium("nowhere:Lake-v1", 5), "cannot be made: .*nowhere"),
+    "unknown package": (lambda: mdps.from_gymnasium("nowhere:Lake-v1", 5), "module 'nowhere' cannot be imported"),
     "continuous": (lambda: mdps.from_gymnasium("CartPole-v1", 5), "observations of CartPole-v1 are Box"),
     "environment horizon": (lambda: mdps.from_gymnasium("FrozenLake-v1", 0), "horizon is 0"),
     "no trajectories": (

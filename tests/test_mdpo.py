@@ -780,10 +780,10 @@ def test_arrays_have_the_shapes_that_annotations_say(shapes: Shapes) -> None:
 
 def test_the_memory_gives_the_shapes_that_annotations_say() -> None:
     memory, batch = Replay(20, 3, 2), random_batch(CONTINUOUS)
-    checked(memory.add)(*batch, np.arange(16))
+    checked(memory.add)(*batch[:5], np.arange(16))
     rows = checked(memory.sample)(np.random.default_rng(0), 4, 5)
     checked(memory.unpack)(rows)
     checked(memory.pairs)(checked(memory.newest)(7), lambda times: np.ones(times.shape, np.float32))
-    check_shapes(Game(CONTINUOUS, 0, 1, memory, recorded_cost, checked(memory.last)(3)))
+    check_shapes(Game(CONTINUOUS, 0, 1, memory, recorded_cost, checked(memory.last)(3), *games.unit(CONTINUOUS)))
     with pytest.raises(AssertionError, match=r"action is float32\(15, 2\)"):
-        checked(memory.add)(*batch._replace(action=batch.action[1:]))
+        checked(memory.add)(*batch._replace(action=batch.action[1:])[:5])

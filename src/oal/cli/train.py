@@ -75,7 +75,7 @@ def clone(
     demos: str = DEMOS,
     trajectories: int = TRAJECTORIES,
     subsample: int = SUBSAMPLE,
-    updates: int = typer.Option(3_000, help="Gradient steps."),
+    updates: int = typer.Option(10_000, help="Gradient steps."),
     epochs: int | None = typer.Option(None, help="Passes over the demonstrations, in place of --updates."),
     members: int = typer.Option(1, help="Clones whose mean acts: an ensemble falls less often."),
     seed: int = SEED,

@@ -33,7 +33,7 @@ ACTION_EDGE = 0.999
 class BCConfig:
     """How an actor is fitted. Discrete actions always use their likelihood (cross-entropy)."""
 
-    updates: int = 3_000
+    updates: int = 10_000
     """Gradient steps, rounded to whole passes over the demonstrations: few pairs do not mean few updates."""
     epochs: int | None = None
     """Passes over the demonstrations, in place of `updates`."""

@@ -26,6 +26,7 @@ AnyPolicyConfig = AnchoredConfig | PriorConfig | SACConfig | MDPOOnConfig | TRPO
 POLICIES: dict[str, type[Any]] = {player.name: player for player in (AnchoredMDPO, PriorMDPO, SAC, MDPOOn, TRPO)}
 PRESETS = ("default", "paper")
 OFF_POLICY = ("mdpo", "mdpo-prior", "sac")
+PAPER_POLICIES = ("mdpo", "sac", "mdpo-on", "trpo")
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,8 @@ def preset(
         choice("policy", policy, POLICIES) if isinstance(policy, str) else "mdpo",
         choice("cost", cost, COSTS) if isinstance(cost, str) else "neural",
     ]
+    if name == "paper" and names[0] not in PAPER_POLICIES:
+        raise InputError(f"the paper has no policy player '{names[0]}': use the preset default")
     base = _paper(*names) if name == "paper" else _default(*names)
     if not isinstance(policy, str):
         base = replace(base, policy=policy.name, policy_config=None, replay_config=None, bc_config=None)
@@ -190,7 +193,7 @@ def _paper(policy: str, cost: str) -> LearnerConfig:
             "neural": NeuralConfig(),
             "gail": GAILConfig(),
         }
-        policies = {"mdpo": AnchoredConfig(), "mdpo-prior": PriorConfig(), "sac": SACConfig(target_rate=0.01)}
+        policies = {"mdpo": AnchoredConfig(), "sac": SACConfig(target_rate=0.01)}
         return LearnerConfig(
             policy, cost, "paper", policies[policy], costs[cost], replay_config=ReplayConfig(), bc_config=None
         )
@@ -246,7 +249,7 @@ def _default(policy: str, cost: str) -> LearnerConfig:
         return LearnerConfig(policy, cost, "default", policy_config, cost_config, replay_config, cloning)
     if policy == "mdpo-prior":
         replay_config = ReplayConfig(warmup_steps=1_000, updates_per_step=2.0, expert_fraction=0.25)
-        cloning = BCConfig(members=5)
+        cloning = BCConfig(updates=3_000, members=5)
         return LearnerConfig(policy, cost, "default", PriorConfig(), cost_config, replay_config, cloning)
     if policy == "sac":
         # its temperature widens any policy it is given: it starts from scratch

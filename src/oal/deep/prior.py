@@ -174,6 +174,8 @@ class Chosen(NamedTuple):
     """KL(π, prior); for the uniform prior minus the entropy, by the draw where it is continuous."""
     from_old: jax.Array
     """KL(π, π_old); 0 if no old policy is given."""
+    entropy: jax.Array
+    """Of π, by the draw where it is continuous."""
 
 
 def chosen(
@@ -192,10 +194,11 @@ def chosen(
         log_probs = jax.nn.log_softmax(logits)
         action = jnp.exp(log_probs)
         from_prior = jnp.sum(action * (log_probs - (0.0 if uniform else prior)), axis=-1)
-        if old_actor is None:
-            return Chosen(action, from_prior, jnp.zeros_like(from_prior))
-        old = jax.nn.log_softmax(nets.mlp(old_actor, observation) + (0.0 if uniform else prior))
-        return Chosen(action, from_prior, jnp.sum(action * (log_probs - old), axis=-1))
+        from_old = jnp.zeros_like(from_prior)
+        if old_actor is not None:
+            old = jax.nn.log_softmax(nets.mlp(old_actor, observation) + (0.0 if uniform else prior))
+            from_old = jnp.sum(action * (log_probs - old), axis=-1)
+        return Chosen(action, from_prior, from_old, -jnp.sum(action * log_probs, axis=-1))
     own = nets.gaussian(actor, observation)
     # both policies are shifted by the same mean, which their divergence does not see
     from_old = jnp.float32(0.0)
@@ -203,11 +206,11 @@ def chosen(
         from_old = nets.gaussian_divergence(own, nets.gaussian(old_actor, observation))
     if uniform:
         action, _, log_prob = nets.squashed(own, noise)
-        return Chosen(action, log_prob, from_old)
+        return Chosen(action, log_prob, from_old, -log_prob)
     mean, log_std = jnp.split(prior, 2, axis=-1)
     policy = Gaussian(mean + own.mean, own.log_std)
-    action = jnp.tanh(policy.mean + jnp.exp(policy.log_std) * noise)
-    return Chosen(action, nets.gaussian_divergence(policy, Gaussian(mean, log_std)), from_old)
+    action, _, log_prob = nets.squashed(policy, noise)
+    return Chosen(action, nets.gaussian_divergence(policy, Gaussian(mean, log_std)), from_old, -log_prob)
 
 
 def prior_update(
@@ -270,6 +273,7 @@ def prior_update(
         "actor_loss": actor_value,
         "divergence": jnp.mean(now.from_old),
         "prior_divergence": jnp.mean(now.from_prior),
+        "entropy": jnp.mean(now.entropy),
         "target_mean": jnp.mean(target),
         "policy_cost": jnp.mean(batch.cost),
         "absorbing_cost": jnp.asarray(absorbing_cost, jnp.float32),
