@@ -256,8 +256,8 @@ def small(policy: str, cost: str | None, env_id: str, preset: str) -> dict[str, 
             settings["cost.bregman"] = 1.0  # the paper's 100 holds a cost for longer than these few blocks
     if preset == "default" and cost is not None:
         settings["cost.data"] = "replay" if env_id == CONTINUOUS else "window"
-    settings |= SMALL_OFF if policy in ("mdpo", "sac") else SMALL_ON
-    if policy == "mdpo":
+    settings |= SMALL_OFF if policy in ("mdpo", "mdpo-prior", "sac") else SMALL_ON
+    if policy in ("mdpo", "mdpo-prior"):
         settings |= SMALL_MDPO
     if preset == "default" and policy == "mdpo":
         settings |= ANCHORED
@@ -341,6 +341,8 @@ def learning_traces() -> Iterator[tuple[str, Callable[[], Trace]]]:
         for policy in POLICIES:
             for cost in COSTS:
                 yield add(f"{policy}-{cost}-{word}", policy, cost, env_id)
+        for cost in COSTS:
+            yield add(f"mdpo-prior-{cost}-{word}", "mdpo-prior", cost, env_id)
     for policy in POLICIES:
         for cost in COSTS:
             yield add(f"{policy}-{cost}-paper", policy, cost, preset="paper")
@@ -623,6 +625,8 @@ QUICK = (
     "mdpo-linear-discrete",
     "mdpo-linear-environments",
     "mdpo-gail-paper",
+    "mdpo-prior-neural-continuous",
+    "mdpo-prior-linear-discrete",
     "sac-gail-continuous",
     "sac-neural-discrete",
     "sac-linear-paper",
