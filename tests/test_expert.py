@@ -56,9 +56,9 @@ def assert_equal_runs(one: Path, other: Path) -> None:
     for name in arrays:
         np.testing.assert_array_equal(arrays[name], other_arrays[name], err_msg=name)
 
-    def curve(folder: Path) -> list[tuple[float, float]]:
+    def curve(folder: Path) -> list[tuple[float, float | None]]:
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        return [(line["step"], line["evaluation_return"]) for line in lines]
+        return [(line["step"], line.get("evaluation_return")) for line in lines]
 
     assert curve(one) == curve(other)
 
