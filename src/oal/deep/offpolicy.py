@@ -202,7 +202,7 @@ class OffPolicy(ABC):
 
     def work_ahead(self, cost_params: Any) -> Metrics:
         """Start a block of updates with the costs of `cost_params`; the metrics are read from it later."""
-        self.settle()
+        self.follow()
         if not self.ready:
             return {}
         self.state, self.key, metrics = self._run_block(self.state, self.key, self._rows(), cost_params)
@@ -219,9 +219,13 @@ class OffPolicy(ABC):
         index = self._rng.integers(0, len(self._expert_rows), size=(self._updates, self._expert_count))
         return np.concatenate([learners, self._expert_rows[index]], axis=1)
 
-    def settle(self) -> None:
+    def follow(self) -> None:
         """Wait for the block under way and act by what it learned."""
         self.actor.load(self.state.actor)
+
+    def settle(self) -> None:
+        """As `follow`; afterwards `actor` is the whole policy."""
+        self.follow()
 
     def adopt(self, members: Sequence[MLP]) -> None:
         """Start from the first of these actors, and let it act during the warm-up."""

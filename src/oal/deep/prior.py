@@ -333,11 +333,18 @@ class PriorMDPO(OffPolicy):
         self.uniform_warmup = False
         self.settle()
 
-    def settle(self) -> None:
-        """Wait for the block under way and act by what it learned."""
+    def follow(self) -> None:
+        """Wait for the block under way and act by what it learned; the members stay apart, which is quicker."""
         average = nets.in_own_coordinates(self.state.average, self.state.mean, self.state.std)
         self._residual.load(average)
-        self.actor.load(average if self.ensemble is None else self.ensemble.plus(average))
+        if self.ensemble is None:
+            self.actor.load(average)
+
+    def settle(self) -> None:
+        """As `follow`; afterwards `actor` is the whole policy as one network."""
+        self.follow()
+        if self.ensemble is not None:
+            self.actor.load(self.ensemble.plus(self._residual.layers))
 
     def act(self, observation: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Draw actions [n, A]: uniform ones during a warm-up without clones, then the policy's."""
