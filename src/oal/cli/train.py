@@ -26,7 +26,7 @@ def train(
     demos: str = DEMOS,
     trajectories: int = TRAJECTORIES,
     subsample: int = SUBSAMPLE,
-    policy: str = typer.Option("mdpo", help="Policy player: mdpo, mdpo-prior, sac, mdpo-on or trpo."),
+    policy: str = typer.Option("mdpo", help="Policy player: mdpo, sac, mdpo-on or trpo."),
     cost: str = typer.Option("neural", help="Cost player: neural, linear or gail."),
     preset: str = typer.Option("default", help="default, or paper for the paper's tables."),
     set_: list[str] = typer.Option([], "--set", help="Change a setting, e.g. --set policy.kl_weight=0.1; repeatable."),

@@ -14,8 +14,8 @@ import optax
 from oal.base import console, seeding
 from oal.deep import nets
 from oal.deep.nets import MLP, Activation, Layer
+from oal.deep.normaliser import Normaliser
 from oal.deep.policy import Policy
-from oal.deep.replay import STD_FLOOR
 from oal.demos import Demos, Trajectory
 from oal.demos.pairs import Encoded, encode
 from oal.envs import EnvSource, EnvSpec, Evaluation, describe, evaluate, make
@@ -52,8 +52,6 @@ class BCConfig:
     """mse: the log-std that the actor is left with, so that it still explores."""
     least_log_std: float = -5.0
     """likelihood: the log-std is not fitted below this; a deterministic expert would drive it to minus infinity."""
-    standardise: bool = True
-    """Learn in coordinates where observations are standardised; the actor that comes out takes them as they are."""
     validation_fraction: float = 0.0
     """Share of the episodes that is kept for validation."""
     patience: int | None = None
@@ -89,7 +87,6 @@ PAPER_BC = BCConfig(
     learning_rate=1e-4,
     schedule="constant",
     average=0.0,
-    standardise=False,
     validation_fraction=0.3,
 )
 """The paper's 1,000 epochs with the pretraining of the library that its code is built on."""
@@ -260,21 +257,13 @@ def clone_members(
     for actor in actors:
         _check_actor(actor, spec)
     training, validation = _split(demos, spec, config, seed)
-    mean, std = np.zeros(spec.observation_size, np.float32), np.ones(spec.observation_size, np.float32)
-    if config.standardise:
-        mean, std = training[0].mean(axis=0), np.maximum(training[0].std(axis=0), STD_FLOOR)
     if spec.kind == "continuous" and config.loss == "mse":
         actors = [_with_log_std(actor, config.log_std) for actor in actors]
-
-    def on_device(pairs: Pairs) -> Pairs:
-        return jnp.asarray((pairs[0] - mean) / std), jnp.asarray(pairs[1])
-
-    started = [nets.in_standardised_coordinates(actor, mean, std) for actor in actors]
     adam, total = scheduled_adam(config, len(training[0])), epochs_of(config, len(training[0]))
-    fits = [_Fit(actor, adam.init(actor), actor, actor, jnp.float32(jnp.inf)) for actor in started]
+    fits = [_Fit(actor, adam.init(actor), actor, actor, jnp.float32(jnp.inf)) for actor in actors]
     fit: _Fit = jax.tree.map(lambda *leaves: jnp.stack(leaves), *fits)
     epochs = _compile_epochs(spec, config, activation)
-    data, held_out = on_device(training), None if validation is None else on_device(validation)
+    data, held_out = jax.tree.map(jnp.asarray, (training, validation))
     streams = [("cloning",), *(("cloning", i) for i in range(1, len(actors)))]
     keys = jnp.stack([jax.random.split(jax.random.key(seeding.integer(seed, *stream)), total) for stream in streams])
     losses: list[float] = []
@@ -294,9 +283,7 @@ def clone_members(
                 )
             advance(len(losses) - done, f"loss {losses[-1]:.4f}")
     found = fit.average if config.patience is None else fit.best
-    members = [
-        nets.in_own_coordinates(jax.tree.map(lambda leaf, i=i: leaf[i], found), mean, std) for i in range(len(actors))
-    ]
+    members = [jax.tree.map(lambda leaf, i=i: leaf[i], found) for i in range(len(actors))]
     return members, History(np.array(losses), None if validation is None else np.array(validated))
 
 
@@ -365,22 +352,28 @@ class BC:
         *,
         config: BCConfig | None = None,
         hidden: tuple[int, ...] = (256, 256),
+        normalise: bool = True,
         seed: int = 0,
         horizon: int | None = None,
     ) -> None:
+        """`normalise`: the actor sees observations standardised by the demonstrations, and cut at ±10."""
         made = make(env, horizon=horizon)
         self.spec = describe(made, horizon=horizon)
         self.demos = demos.check(observation_space=made.observation_space, action_space=made.action_space)
         made.close()
         self.config, self.seed = config or BCConfig(), seed
         self._source, self._horizon = env, horizon
+        self._episodes = encode(self.demos, self.spec)
+        self.normaliser = Normaliser.of(self._episodes) if normalise else None
+        if self.normaliser is not None:
+            self._episodes = self.normaliser.episodes(self._episodes)
         self.members = start_members(self.spec, hidden, self.config.members, seed)
         self.history: History | None = None
 
     def learn(self, *, progress_bar: bool = False) -> Self:
         """Clone for the configuration's updates."""
         self.members, self.history = clone_members(
-            self.members, self.demos, spec=self.spec, config=self.config, seed=self.seed, progress_bar=progress_bar
+            self.members, self._episodes, spec=self.spec, config=self.config, seed=self.seed, progress_bar=progress_bar
         )
         return self
 
@@ -391,7 +384,7 @@ class BC:
 
     def policy(self) -> Policy:
         """Return the policy alone, to act with or to save."""
-        return Policy(self.spec, self.actor, info={"seed": self.seed, "algorithm": "BC"})
+        return Policy(self.spec, self.actor, normaliser=self.normaliser, info={"seed": self.seed, "algorithm": "BC"})
 
     def predict(self, observation: Any, deterministic: bool = True) -> tuple[Any, None]:
         """Return (action, no state) for an observation or a batch of them, in the environment's own units."""

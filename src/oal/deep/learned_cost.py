@@ -17,6 +17,7 @@ from gymnasium.vector import VectorEnv
 from oal.base import checkpoint, files
 from oal.base import config as configs
 from oal.deep.costs import COSTS, CostBase, CostView, FeatureFunction, LinearConfig, cost_player
+from oal.deep.normaliser import Normaliser
 from oal.deep.replay import Pairs
 from oal.envs import ActionCodec, Envs, EnvSpec, bootstrap_target, describe, flattener
 from oal.envs.names import input_names
@@ -52,8 +53,12 @@ class LearnedCost:
         info: Mapping[str, Any] | None = None,
         *,
         names: Sequence[str] | None = None,
+        normaliser: Normaliser | None = None,
     ) -> None:
-        """`names` are those of the inputs, observation then encoded action; `input_names` finds them."""
+        """`names` are those of the inputs, observation then encoded action; `input_names` finds them.
+
+        `normaliser` is what stood before the cost while it learned.
+        """
         sizes = (player.observation_size, player.action_size)
         if sizes != (spec.observation_size, spec.action_size):
             raise InputError(
@@ -65,7 +70,7 @@ class LearnedCost:
         self.player, self.spec, self.gamma = player, spec, gamma
         # copies: the learner goes on with its own
         self.view: CostView = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), view)
-        self.info = dict(info or {})
+        self.info, self.normaliser = dict(info or {}), normaliser
         self.names = tuple(input_names(spec) if names is None else names)
         if len(self.names) != spec.observation_size + spec.action_size:
             raise InputError(
@@ -86,6 +91,7 @@ class LearnedCost:
             learner.player.gamma,
             {"step": learner.step, "seed": learner.seed, "algorithm": learner.algorithm},
             names=input_names(learner.spec, envs.envs[0] if isinstance(envs, Envs) else None),
+            normaliser=learner.normaliser,
         )
 
     # ----- costs
@@ -127,6 +133,8 @@ class LearnedCost:
         ):
             if array.shape != (count, size):
                 raise InputError(f"{name} have the shape {array.shape}: {self.spec.env_id} needs {(count, size)}")
+        if self.normaliser is not None:
+            observations = self.normaliser(observations)
         compiled = _compiled(self.player)
         costs = np.empty(count, np.float32)
         for start in range(0, count, _LARGEST_BATCH):
@@ -176,8 +184,17 @@ class LearnedCost:
             "clip": config.clip,
         }
         if config.features == "inputs":
-            described |= {name: np.asarray(getattr(view, name), np.float64).tolist() for name in ("mean", "std")}
+            described |= {name: part.tolist() for name, part in zip(("mean", "std"), self._scaling(), strict=True)}
         return described
+
+    def _scaling(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and standard deviation of the inputs [D], in the environment's units and encoded actions."""
+        mean, std = np.asarray(self.view.mean, np.float64), np.asarray(self.view.std, np.float64)
+        if self.normaliser is not None:
+            size = self.spec.observation_size
+            mean[:size] = self.normaliser.mean + self.normaliser.std * mean[:size]
+            std[:size] *= self.normaliser.std
+        return mean, std
 
     def summary(self) -> dict[str, str]:
         """Say in a few lines what this cost is."""
@@ -241,7 +258,7 @@ class LearnedCost:
         """Return places [G] and mean costs [D, G] with each input in turn moved through its range."""
         size = self.player.input_size
         if observations is None:
-            mean, std = np.asarray(self.view.mean), np.asarray(self.view.std)
+            mean, std = self._scaling()
             places = np.linspace(-2.0, 2.0, 21)
             values = mean[:, None] + std[:, None] * places
             base = np.zeros((1, len(self.names)), np.float32)
@@ -281,7 +298,7 @@ class LearnedCost:
         """Write everything but a user's feature function to one safetensors file."""
         checkpoint.save(
             path,
-            checkpoint.named(self.view, "view"),
+            checkpoint.named(self.view, "view") | ({} if self.normaliser is None else self.normaliser.arrays()),
             {
                 "cost": self.kind,
                 "config": asdict(self.player.config),
@@ -309,7 +326,9 @@ class LearnedCost:
                 f"{path}: this cost is linear in features of a user's function, which no file holds: give it again "
                 "with LearnedCost.load(path, features=function)"
             )
-        player = cost_player(config, function=features).sized(spec.observation_size, spec.action_size, gamma)
+        normaliser = Normaliser.from_arrays(arrays, spec.observation_size, path)
+        function = features if normaliser is None else normaliser.undone(features)
+        player = cost_player(config, function=function).sized(spec.observation_size, spec.action_size, gamma)
         # any pair at all: only the shapes count
         nothing = np.zeros((2, spec.observation_size), np.float32), np.zeros((2, spec.action_size), np.float32)
         template = player.init(0, Pairs(*nothing, np.ones(2, np.float32))).view
@@ -319,7 +338,8 @@ class LearnedCost:
                 f"{path}: the feature function gives {len(template.params)} features, the cost has "
                 f"{saved_weights.size} weights: give the function it was learned with"
             )
-        return cls(player, checkpoint.restored(template, arrays, "view"), spec, gamma, info, names=names)
+        view = checkpoint.restored(template, arrays, "view")
+        return cls(player, view, spec, gamma, info, names=names, normaliser=normaliser)
 
 
 @lru_cache(maxsize=32)

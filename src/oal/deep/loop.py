@@ -24,6 +24,7 @@ from oal.base.arrays import below, prefixed
 from oal.deep import bc, presets
 from oal.deep.al_regret import RegretMeter
 from oal.deep.costs.linear import FeatureFunction
+from oal.deep.normaliser import Normaliser
 from oal.deep.players import CostPlayer, Game, PolicyPlayer, Shapes
 from oal.deep.policy import Policy
 from oal.deep.presets import LearnerConfig
@@ -56,7 +57,7 @@ class Scored(NamedTuple):
 class OAL:
     """Online apprenticeship learning: a policy as good as the demonstrated one for every cost of a class.
 
-    A policy player (mdpo, mdpo-prior, sac, mdpo-on, trpo) against a cost player (neural, linear, gail), by mirror
+    A policy player (mdpo, sac, mdpo-on, trpo) against a cost player (neural, linear, gail), by mirror
     descent; each is a name, or an object with the methods of `oal.deep.players`.
     """
 
@@ -90,29 +91,31 @@ class OAL:
         self.envs = stepping(
             env, count=1 if isinstance(env, VectorEnv) else config.environments, seed=seed, horizon=horizon
         )
-        spec = self.spec = self.envs.spec
-        self.player, cost_player = presets.players(config, policy, cost, features=features)
-        self.cost_player = cost_player.sized(spec.observation_size, spec.action_size, self.player.gamma)
-        self.algorithm = presets.algorithm(self.cost_player)
+        envs, spec = self.envs, self.envs.spec
+        self.spec = spec
         if demos is None and config.cost is not None:
             raise InputError("there are no demonstrations: give some, or cost=None for the environment's own cost")
-        envs = self.envs
         self.demos = (
             None
             if demos is None
             else demos.check(observation_space=envs.observation_space, action_space=envs.action_space)
         )
         self._episodes = () if self.demos is None else encode(self.demos, spec)
-        self.expert = ExpertData(self._episodes, spec, self.player.gamma)
         self.regret = RegretMeter(self._episodes, spec=spec, environments=len(self.envs)) if self._episodes else None
+        self.normaliser = Normaliser.of(self._episodes) if config.normalise and self._episodes else None
+        """What stands before both players; None: they see observations as they are."""
+        if self.normaliser is not None:
+            self._episodes, features = self.normaliser.episodes(self._episodes), self.normaliser.undone(features)
+        self.player, cost_player = presets.players(config, policy, cost, features=features)
+        self.cost_player = cost_player.sized(spec.observation_size, spec.action_size, self.player.gamma)
+        self.algorithm = presets.algorithm(self.cost_player)
+        self.expert = ExpertData(self._episodes, spec, self.player.gamma)
         everything = self.expert.pairs(None, self.cost_player.weigh)
         self.cost = self.cost_player.init(seeding.integer(seed, "cost-player"), everything)
         remembered = self.player.remembers
         capacity = self.cost_player.remembers if remembered is None else remembered
         self.memory = Replay(capacity, spec.observation_size, spec.action_size)
-        expert = self.expert
-        shapes, game = Shapes.of(spec), (seed, len(self.envs), self.memory, self.cost_player)
-        self.player.begin(Game(shapes, *game, expert.rows, expert.mean, expert.std))
+        self.player.begin(Game(Shapes.of(spec), seed, len(self.envs), self.memory, self.cost_player, self.expert.rows))
         self.step = self.block_begun = self.goal = 0
         """Environment steps taken; those before the block at hand; those that `learn` was asked for."""
         self.seconds = 0.0
@@ -203,13 +206,16 @@ class OAL:
         for _ in range(-(-steps // len(envs))):
             times = np.array(envs.episode_lengths)
             try:
-                step = envs.step(player.act(envs.observation, self._action_rng))
+                step = envs.step(player.act(self._seen(envs.observation), self._action_rng))
             except Exception:
                 self._check_steps(begun)  # an observation before this step may be what broke it
                 raise
-            player.observe(step)
             if self.regret is not None:
                 self.regret.step(step.observation, step.action, step.terminated, step.truncated, step.valid)
+            if self.normaliser is not None:
+                before, after = (self.normaliser(seen) for seen in (step.observation, step.next_observation))
+                step = step._replace(observation=before, next_observation=after)
+            player.observe(step)
             if step.valid.all():
                 memory.add(step.observation, step.action, step.cost, step.next_observation, step.terminated, times)
             else:
@@ -220,6 +226,9 @@ class OAL:
                 mass = player.gamma ** (int(times[i]) + 1) if step.terminated[i] else 0.0
                 self._absorbing_masses.append(mass)
         self._check_steps(begun)
+
+    def _seen(self, observation: np.ndarray) -> np.ndarray:
+        return observation if self.normaliser is None else self.normaliser(observation)
 
     def _check_steps(self, begun: int) -> None:
         finite: np.ndarray = np.all(np.isfinite(self.memory.last(self.step - begun)), axis=1)
@@ -272,6 +281,7 @@ class OAL:
         return Policy(
             self.spec,
             self.player.actor.layers,
+            normaliser=self.normaliser,
             activation=self.player.actor.activation,
             info={"step": self.step, "seed": self.seed, "algorithm": self.algorithm},
         )

@@ -134,24 +134,11 @@ def policy_terms(actor: MLP, observation: "Observations", noise: "Noise", *, kin
     )
 
 
-class Around(NamedTuple):
-    """What may be put around Algorithm 3 in one update: other weights, a penalty on the policy, a policy at rest."""
-
-    kl_weight: "Scalar | float"
-    entropy_weight: "Scalar | float"
-    penalty: Callable[[PolicyTerms], "Scalar"] | None = None
-    """Added to the actor's loss."""
-    actor_moves: "Scalar | float" = 1.0
-    """Multiplies the actor's gradient; Adam does not move on gradients that were 0 from the beginning."""
-
-
 def mdpo_update(
     state: MDPOState,
     batch: Batch,
     absorbing_cost: "Scalar",
     noise: "Float[jax.Array, '1 B Z']",
-    evidence: "Scalar | float" = 1.0,
-    around: Around | None = None,
     *,
     shapes: Shapes,
     config: MDPOConfig,
@@ -161,7 +148,6 @@ def mdpo_update(
     `noise` is standard normal, for the actor's actions; discrete ones need none.
     """
     kind, layer_norm, networks = shapes.kind, config.layer_norm, state.networks
-    around = around or Around(config.kl_weight, config.entropy_weight)
     # every m updates the policy that was reached becomes the old one
     freeze = state.updates % config.policy_steps == 0
     refreshed = partial(jax.tree.map, lambda new, old: jnp.where(freeze, new, old))
@@ -170,23 +156,18 @@ def mdpo_update(
 
     def actor_loss(actor: MLP) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
         terms = policy_terms(actor, batch.observation, noise[0], kind=kind)
-        penalty = None if around.penalty is None else around.penalty(terms)
         divergence = terms.divergence_from(old_actor)
         chosen = (kind, batch.observation, terms.action)
         worst = followed = nets.worst_value(networks.critics, *chosen, layer_norm=layer_norm)
         if old_critic is not None:
             followed = nets.critic_value(old_critic, *chosen, layer_norm=layer_norm)
-        loss = jnp.mean(around.kl_weight * divergence - around.entropy_weight * terms.entropy + followed)
-        if penalty is not None:
-            loss += penalty
+        loss = jnp.mean(config.kl_weight * divergence - config.entropy_weight * terms.entropy + followed)
         return loss, (worst, terms.entropy, divergence)
 
     (actor_value, (worst, entropy, divergence)), actor_gradient = jax.value_and_grad(actor_loss, has_aux=True)(
         networks.actor
     )
-    if not isinstance(around.actor_moves, float):
-        actor_gradient = jax.tree.map(lambda leaf: around.actor_moves * leaf, actor_gradient)
-    soft_cost = worst - around.entropy_weight * entropy
+    soft_cost = worst - config.entropy_weight * entropy
 
     next_value = nets.mlp(state.target_value, batch.next_observation, layer_norm=layer_norm)[..., 0]
     target = bootstrap_target(batch.cost, next_value, batch.terminated, config.gamma, absorbing_cost)

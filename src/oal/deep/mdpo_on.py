@@ -52,13 +52,9 @@ def mdpo_on_loss(
 
 
 def mdpo_on_step(
-    actor: MLP, optimiser: Any, data: Data, length: "Scalar | float" = 1.0, *, shapes: Shapes, config: MDPOOnConfig
+    actor: MLP, optimiser: Any, data: Data, *, shapes: Shapes, config: MDPOOnConfig
 ) -> tuple[MLP, Any, dict[str, "Scalar"]]:
-    """Take m gradient steps on the whole rollout towards the mirror step from the policy that collected it.
-
-    Advantages times the `length` make the step shorter.
-    """
-    data = data._replace(advantage=length * data.advantage)
+    """Take m gradient steps on the whole rollout towards the mirror step from the policy that collected it."""
     old = distribution(actor, data.observation, kind=shapes.kind, activation=config.activation)
     objective = partial(mdpo_on_loss, old=old, data=data, shapes=shapes, config=config)
     adam = optax.adam(config.learning_rate)

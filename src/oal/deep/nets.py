@@ -70,18 +70,6 @@ def mean_of(members: Sequence[MLP]) -> MLP:
     return (*layers, Layer(weight, share * sum(m.bias for m in last)))
 
 
-def in_standardised_coordinates(actor: MLP, mean: "Float[Array, 'O']", std: "Float[Array, 'O']") -> MLP:
-    """Return the same function of the observation, as a function of (observation - mean) / std."""
-    weight, bias = (jnp.asarray(part) for part in actor[0])
-    return (Layer(weight * std[:, None], bias + mean @ weight), *actor[1:])
-
-
-def in_own_coordinates(actor: MLP, mean: "Float[Array, 'O']", std: "Float[Array, 'O']") -> MLP:
-    """Undo `in_standardised_coordinates`."""
-    weight = actor[0].weight / std[:, None]
-    return (Layer(weight, actor[0].bias - mean @ weight), *actor[1:])
-
-
 def sum_of(networks: Sequence[MLP]) -> MLP:
     """Return one network whose outputs are the sum of the others', which have as many layers."""
     *hidden, last = mean_of(networks)

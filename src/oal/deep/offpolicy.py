@@ -19,6 +19,7 @@ from oal.base import checkpoint, seeding
 from oal.base.runtime import compiler_options
 from oal.deep.nets import MLP, HostActor
 from oal.deep.players import ChargeBatch, Game, Metrics, Shapes, Snapshot, recorded_cost
+from oal.deep.prior import Ensemble, started_at_prior
 from oal.deep.replay import Batch, unpack
 from oal.envs import Step, uniform_actions
 from oal.errors import InputError, at_least
@@ -94,7 +95,6 @@ class Update(Protocol):
         batch: Batch,
         absorbing_cost: "Scalar",
         noise: "Float[jax.Array, 'draws B Z']",
-        evidence: "Scalar | float",
         *,
         shapes: Shapes,
         config: Any,
@@ -127,8 +127,8 @@ def compile_block(
         def body(state: Any, drawn: tuple[jax.Array, jax.Array]) -> tuple[Any, Metrics]:
             rows, noise = drawn
             batch = unpack(rows, shapes.observation_size, shapes.action_size)
-            cost, absorbing, evidence = charge(cost_params, batch)
-            return update(state, batch._replace(cost=cost), absorbing, noise, evidence, shapes=shapes, config=config)
+            cost, absorbing = charge(cost_params, batch)
+            return update(state, batch._replace(cost=cost), absorbing, noise, shapes=shapes, config=config)
 
         state, metrics = jax.lax.scan(body, state, (rows, noise))
         return state, key, jax.tree.map(jnp.mean, metrics)
@@ -247,6 +247,100 @@ class OffPolicy(ABC):
         self._rng.bit_generator.state = info["rng"]
         self.uniform_warmup = bool(info["uniform_warmup"])
         self.settle()
+
+
+class WithPrior(OffPolicy):
+    """An off-policy player whose policy is its prior plus what it learned; the kinds say what an update does.
+
+    The prior's columns of every step are kept beside the memory, at the same places, so that updates pay nothing for
+    the ensemble: `batch.extra` are those at s and at s' side by side.
+    """
+
+    def acting(self) -> MLP:
+        """Return the network that is added to the prior when the policy acts."""
+        return self.state.actor
+
+    def begin(self, game: Game) -> None:
+        super().begin(game)
+        self._residual = HostActor(game.shapes.kind, self.acting())
+        self._take_prior(None)
+        self.settle()
+
+    def _take_prior(self, ensemble: Ensemble | None) -> None:
+        self.ensemble = ensemble
+        width = 0 if ensemble is None else 2 * self._shapes.action_size
+        self._columns = np.zeros((self.memory.capacity, 2 * width), np.float32)
+        experts = self.memory.unpack(self._expert_rows)
+        self._expert_columns = self._both(experts.observation, experts.next_observation)
+
+    def _both(self, observation: np.ndarray, successor: np.ndarray) -> np.ndarray:
+        if self.ensemble is None:
+            return np.zeros((len(observation), 0), np.float32)
+        return np.concatenate([self.ensemble.columns(observation), self.ensemble.columns(successor)], axis=1)
+
+    def adopt(self, members: Sequence[MLP]) -> None:
+        """Start from these clones: their ensemble is the prior, and the first policy."""
+        self._take_prior(Ensemble(self._shapes.kind, members, self.config.prior_log_std))
+        self.state = self.with_actor(started_at_prior(self.state.actor, self._shapes, self.config.prior_log_std))
+        self.uniform_warmup = False
+        self.settle()
+
+    def follow(self) -> None:
+        """Wait for the block under way and act by what it learned; the members stay apart, which is quicker."""
+        self._residual.load(self.acting())
+        if self.ensemble is None:
+            self.actor.load(self.acting())
+
+    def settle(self) -> None:
+        """As `follow`; afterwards `actor` is the whole policy as one network."""
+        self.follow()
+        if self.ensemble is not None:
+            self.actor.load(self.ensemble.plus(self._residual.layers))
+
+    def act(self, observation: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Draw actions [n, A]: uniform ones during a warm-up without clones, then the policy's."""
+        if self.ensemble is None:
+            return super().act(observation, rng)
+        return self._residual.sample(observation, rng, offset=self.ensemble.columns(observation))
+
+    def observe(self, step: Step) -> None:
+        """Keep the prior's columns of these steps; the loop stores the steps themselves next."""
+        if self.ensemble is not None:
+            kept = step.valid
+            place = (self.memory.position + np.arange(int(kept.sum()))) % self.memory.capacity
+            self._columns[place] = self._both(step.observation[kept], step.next_observation[kept])
+
+    def _rows(self) -> np.ndarray:
+        size, experts = (self._updates, self.config.batch_size - self._expert_count), self._expert_count
+        index = self._rng.integers(0, len(self.memory), size=size)
+        rows = np.concatenate([self.memory.rows[index], self._columns[index]], axis=-1)
+        if not experts:
+            return rows
+        index = self._rng.integers(0, len(self._expert_rows), size=(self._updates, experts))
+        shown = np.concatenate([self._expert_rows[index], self._expert_columns[index]], axis=-1)
+        return np.concatenate([rows, shown], axis=1)
+
+    def snapshot(self) -> Snapshot:
+        """Return what is needed to go on bit for bit, the clones and the columns of the memory included."""
+        arrays, info = super().snapshot()
+        if self.ensemble is None:
+            return arrays, {**info, "members": 0}
+        arrays |= self.ensemble.arrays() | {"prior/columns": self._columns[: len(self.memory)]}
+        return arrays, {**info, "members": len(self.ensemble.members)}
+
+    def restore(self, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
+        """Take back what `snapshot` gave."""
+        members, kind = int(info["members"]), self._shapes.kind
+        if members:
+            like, log_std = self.state.actor, self.config.prior_log_std
+            self._take_prior(Ensemble.from_arrays(arrays, members, like, kind, log_std))
+            columns = arrays["prior/columns"]
+            if columns.ndim != 2 or columns.shape[1] != self._columns.shape[1] or len(columns) > len(self._columns):
+                raise InputError(
+                    f"the checkpoint's prior has columns {columns.shape}: at most {self._columns.shape} are needed"
+                )
+            self._columns[: len(columns)] = columns
+        super().restore(arrays, info)
 
 
 copied = partial(jax.tree.map, lambda leaf: jnp.array(leaf, copy=True))

@@ -1,6 +1,6 @@
 """What Algorithm 1 asks of its two players, and what it tells them.
 
-    policy player:  π <- argmin  <c, π> + (1/t) d(π, π_old)            (mdpo, prior, sac, mdpo_on, trpo)
+    policy player:  π <- argmin  <c, π> + (1/t) d(π, π_old)            (mirror, mdpo, sac, mdpo_on, trpo)
     cost player:    c <- argmax  <c, μ_π - μ_E> - (1/t_c) d(c, c_old)  (costs.linear, costs.neural, costs.gail)
 
 A player of your own is any object with these methods: see docs/extending.md.
@@ -43,8 +43,6 @@ class Charge(NamedTuple):
     cost: "PerRow"
     absorbing: "Scalar"
     """Of each step after a true termination."""
-    evidence: "Scalar | float" = 1.0
-    """How well the cost tells learner and expert apart, in [0, 1]; 1 for a cost that is simply given."""
 
 
 ChargeBatch = Callable[[Any, Batch], Charge]
@@ -57,7 +55,10 @@ def recorded_cost(_: Any, batch: Batch) -> Charge:
 
 
 class Game(NamedTuple):
-    """What the loop tells a policy player before the first step."""
+    """What the loop tells a policy player before the first step.
+
+    All observations that a player is given are normalised, if the learner's configuration says so.
+    """
 
     shapes: Shapes
     seed: int
@@ -67,9 +68,6 @@ class Game(NamedTuple):
     charge: ChargeBatch
     expert_rows: "Float32[np.ndarray, 'N W']"
     """The expert's transitions in the memory's layout; none if the demonstrations hold none."""
-    mean: "Float32[np.ndarray, 'O']"
-    std: "Float32[np.ndarray, 'O']"
-    """Of the demonstrated observations; 0 and 1 without demonstrations."""
 
 
 @runtime_checkable

@@ -8,6 +8,7 @@ import numpy as np
 
 from oal.base import checkpoint
 from oal.deep.nets import MLP, Activation, HostActor, Layer
+from oal.deep.normaliser import Normaliser
 from oal.envs import ActionCodec, EnvSpec
 from oal.errors import InputError, choice
 
@@ -20,6 +21,7 @@ class Policy:
         spec: EnvSpec,
         params: MLP,
         *,
+        normaliser: Normaliser | None = None,
         activation: Activation = "relu",
         info: Mapping[str, Any] | None = None,
         seed: int = 0,
@@ -28,17 +30,22 @@ class Policy:
             raise InputError(f"action kind '{spec.kind}' is unknown")
         self.spec = spec
         self.info = dict(info or {})
+        self.normaliser = normaliser
+        """What stands before the network; None: it takes observations as they are."""
         self.actor = HostActor("continuous" if spec.kind == "continuous" else "discrete", params, activation=activation)
         self.codec = ActionCodec(spec)
         self.rng = np.random.default_rng(seed)
 
     def act(self, observations: np.ndarray) -> np.ndarray:
         """Flat observations [n, O] -> the encoded deterministic actions [n, A]."""
-        return self.actor.mode(observations)
+        return self.actor.mode(self._seen(observations))
 
     def sample(self, observations: np.ndarray) -> np.ndarray:
         """Flat observations [n, O] -> encoded actions [n, A] drawn from the policy."""
-        return self.actor.sample(observations, self.rng)
+        return self.actor.sample(self._seen(observations), self.rng)
+
+    def _seen(self, observations: np.ndarray) -> np.ndarray:
+        return observations if self.normaliser is None else self.normaliser(observations)
 
     def predict(self, observation: np.ndarray, deterministic: bool = True) -> tuple[Any, None]:
         """Return (action in the environment's units, no state) for one flat observation, or a stack of them."""
@@ -53,9 +60,10 @@ class Policy:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write weights and description to one safetensors file."""
+        normaliser = {} if self.normaliser is None else self.normaliser.arrays()
         checkpoint.save(
             path,
-            checkpoint.named(self.actor.layers, "actor"),
+            checkpoint.named(self.actor.layers, "actor") | normaliser,
             {
                 "env": self.spec.to_json(),
                 "layers": len(self.actor.layers),
@@ -74,6 +82,8 @@ class Policy:
                 Layer(arrays[f"actor/{index}/weight"], arrays[f"actor/{index}/bias"]) for index in range(info["layers"])
             )
             activation = choice("activation", info.get("activation", "relu"), ("relu", "tanh"))
-            return cls(EnvSpec.from_json(info["env"]), layers, activation=activation, info=info["info"])
+            spec = EnvSpec.from_json(info["env"])
+            normaliser = Normaliser.from_arrays(arrays, spec.observation_size, path)
+            return cls(spec, layers, normaliser=normaliser, activation=activation, info=info["info"])
         except KeyError as error:
             raise InputError(f"{path}: the policy lacks {error}") from None

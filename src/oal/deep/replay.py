@@ -16,10 +16,6 @@ Weigh = Callable[["Int[np.ndarray, '*n']"], "Float[np.ndarray, '*n']"]
 """Times of steps within their episodes -> how much each step counts."""
 
 
-STD_FLOOR = 1e-3
-"""Observations that hardly vary are not scaled up more than a thousandfold."""
-
-
 class Pairs(NamedTuple):
     """State-action pairs of a player for the cost, and how much each counts."""
 
@@ -168,8 +164,6 @@ class ExpertData:
         self.time = np.concatenate([np.zeros(0, np.int32), *(episode.time for episode in episodes)])
         masses = [gamma**episode.steps if episode.terminated else 0.0 for episode in episodes]
         self.absorbing_mass = float(np.mean(masses)) if masses else 0.0
-        self.mean = self.observation.mean(axis=0) if masses else np.zeros(spec.observation_size, np.float32)
-        self.std = np.maximum(self.observation.std(axis=0), STD_FLOOR) if masses else np.ones_like(self.mean)
 
     def pairs(self, index: "Int[np.ndarray, '*pairs'] | None", weigh: Weigh) -> Pairs:
         """Gather the pairs at these places, or all of them."""

@@ -5,7 +5,7 @@ Costs are minimised: V(s) is the expected discounted *cost*, and an action with 
 One improvement, on T steps of n environments taken by π_old, with the cost c they were taken under:
     δ_t   = c_t + γ (V_abs if terminated else V(s_{t+1})) - V(s_t)
     A_t   = δ_t + γλ A_{t+1}, cut where an episode ends;  then standardised
-    L(θ)  = mean (π_θ/π_old)(a|s) A - entropy_weight · H(π_θ)
+    L(θ)  = mean (π_θ/π_old)(a|s) A - entropy_weight · H(π_θ) + prior_weight · KL(π_θ, prior)
     θ     <- a step that lowers L near π_old: see `trpo` and `mdpo_on`
     V     <- Adam on minibatches of (V(s) - (A + V_old(s)))²
 """
@@ -24,9 +24,10 @@ import optax
 
 from oal.base import checkpoint, seeding
 from oal.deep import nets
-from oal.deep.distributions import Distribution, distribution, entropy, log_likelihood
-from oal.deep.nets import MLP, Activation, HostActor
+from oal.deep.distributions import Distribution, distribution, divergence, entropy, log_likelihood
+from oal.deep.nets import MLP, Activation, Gaussian, HostActor
 from oal.deep.players import ChargeBatch, Game, Metrics, Shapes, Snapshot, recorded_cost
+from oal.deep.prior import Ensemble
 from oal.deep.replay import Batch
 from oal.envs import Step, bootstrap_target
 from oal.errors import InputError, at_least, choice
@@ -50,10 +51,10 @@ class OnPolicyConfig:
     flat_start: bool = True
     """The actor starts near 0: the first policy is about the same, wide one in every state."""
     entropy_weight: float = 0.0
-    by_evidence: bool = False
-    """The policy's step is as long as the evidence, how well the cost tells learner and expert apart, in [0, 1]:
-    standardised advantages, and a step that always goes to its bound, would move a policy that imitates as far as one
-    that does not. TRPO: the bound on the divergence times e². MDPO: standardised advantages times e."""
+    prior_weight: float = 0.0
+    """What a step away from the clones that learning started with costs, in units of the advantages."""
+    prior_log_std: float = -2.0
+    """log s0, the prior's width where all clones agree; also the cloned policy's own."""
     critic_learning_rate: float = 1e-3
     critic_epochs: int = 10
     critic_minibatch: int = 128
@@ -68,6 +69,7 @@ class OnPolicyConfig:
         if not 0.0 <= self.gae_lambda <= 1.0:
             raise InputError(f"gae_lambda is {self.gae_lambda}: it must lie in [0, 1]")
         at_least("entropy_weight", self.entropy_weight, 0.0)
+        at_least("prior_weight", self.prior_weight, 0.0)
         above_zero("critic_learning_rate", self.critic_learning_rate)
         at_least("critic_epochs", self.critic_epochs, 1)
         at_least("critic_minibatch", self.critic_minibatch, 1)
@@ -92,9 +94,11 @@ class Rollout(NamedTuple):
     terminated: "Bool[Array, 'T n']"
     truncated: "Bool[Array, 'T n']"
     valid: "Bool[Array, 'T n']"
+    prior: "Float[Array, 'T n E']"
+    """The prior's columns; none (E = 0) without one."""
 
 
-def empty_rollout(steps: int, environments: int, shapes: Shapes) -> Rollout:
+def empty_rollout(steps: int, environments: int, shapes: Shapes, columns: int = 0) -> Rollout:
     """Return host arrays to fill; every row is invalid until it is written."""
     size = (steps, environments)
     return Rollout(
@@ -105,6 +109,7 @@ def empty_rollout(steps: int, environments: int, shapes: Shapes) -> Rollout:
         terminated=np.zeros(size, bool),
         truncated=np.zeros(size, bool),
         valid=np.zeros(size, bool),
+        prior=np.zeros((*size, columns), np.float32),
     )
 
 
@@ -150,17 +155,22 @@ class Data(NamedTuple):
     draw: "Actions"
     advantage: "PerRow"
     weight: "PerRow"
+    prior: "Float[Array, 'B E']"
 
 
 def surrogate(
     actor: MLP, old: Distribution, data: Data, *, shapes: Shapes, config: OnPolicyConfig
 ) -> tuple["Scalar", Distribution]:
-    """L(θ): the mean advantage under π_θ's actions at π_old's states, less the entropy bonus; and π_θ there."""
+    """L(θ): the mean advantage under π_θ's actions at π_old's states, entropy and prior weighed in; and π_θ there."""
     new = distribution(actor, data.observation, kind=shapes.kind, activation=config.activation)
     ratio = jnp.exp(log_likelihood(new, data.draw) - log_likelihood(old, data.draw))
     loss = jnp.sum(data.weight * ratio * data.advantage)
     if config.entropy_weight > 0.0:
         loss -= config.entropy_weight * jnp.sum(data.weight * entropy(new, data.draw, ratio))
+    if config.prior_weight > 0.0 and data.prior.shape[-1] > 0:
+        mean, log_std = jnp.split(data.prior, 2, axis=-1)
+        prior = Gaussian(mean, log_std) if isinstance(new, Gaussian) else log_std
+        loss += config.prior_weight * jnp.sum(data.weight * divergence(new, prior))
     return loss, new
 
 
@@ -169,14 +179,13 @@ def surrogate(
 
 
 class PolicyStep(Protocol):
-    """One step of the policy: (actor, optimiser, data, length in [0, 1]) -> (actor, optimiser, metrics)."""
+    """One step of the policy: (actor, optimiser, data) -> (actor, optimiser, metrics)."""
 
     def __call__(
         self,
         actor: MLP,
         optimiser: Any,
         data: Data,
-        length: "Scalar | float" = 1.0,
         *,
         shapes: Shapes,
         config: Any,
@@ -269,8 +278,7 @@ def improvement(
     rows = jax.tree.map(lambda part: part.reshape(-1, *part.shape[2:]), rollout)
     action = jnp.tanh(rows.draw) if shapes.kind == "continuous" else rows.draw
     batch = Batch(rows.observation, action, rows.cost, rows.next_observation, rows.terminated.astype(jnp.float32))
-    cost, absorbing_cost, evidence = charge(cost_params, batch)
-    length = evidence if config.by_evidence else 1.0
+    cost, absorbing_cost = charge(cost_params, batch)
     cost = jnp.where(rows.valid, cost, 0.0)
     weight = rows.valid / jnp.maximum(jnp.sum(rows.valid), 1)
 
@@ -291,9 +299,9 @@ def improvement(
     centred = advantage - jnp.sum(weight * advantage)
     unexplained = jnp.sum(weight * centred**2)
     used = centred / (jnp.sqrt(unexplained) + 1e-8) if config.standardise_advantages else advantage
-    data = Data(rows.observation, rows.draw, used, weight)
+    data = Data(rows.observation, rows.draw, used, weight, rows.prior)
     actor, actor_optimiser, metrics = policy_step(
-        state.actor, state.actor_optimiser, data, length, shapes=shapes, config=config
+        state.actor, state.actor_optimiser, data, shapes=shapes, config=config
     )
 
     critic, critic_optimiser, critic_loss = fit_critic(
@@ -369,12 +377,17 @@ class OnPolicy(ABC):
         self._rng = seeding.generator(game.seed, "minibatches")
         self._settled = True
         self._draw: np.ndarray | None = None
+        self.ensemble: Ensemble | None = None
         self._begin_rollout()
 
     def _begin_rollout(self) -> None:
         # new arrays: the compiled step may still be reading the last ones
-        self._rollout = empty_rollout(self._steps, self._environments, self._shapes)
+        self._rollout = self._empty()
         self._filled = 0
+
+    def _empty(self) -> Rollout:
+        columns = 0 if self.ensemble is None else 2 * self._shapes.action_size
+        return empty_rollout(self._steps, self._environments, self._shapes, columns)
 
     def act(self, observation: "Float[np.ndarray, 'n O']", rng: np.random.Generator) -> "Float[np.ndarray, 'n A']":
         """Draw actions, and remember the draws: rounding would lose them in the tanh."""
@@ -389,9 +402,10 @@ class OnPolicy(ABC):
             raise InputError("observe was called without act: on-policy learning needs the player's own draws")
         if self._filled == self._steps:
             raise InputError(f"the rollout of {self.block} steps is full: call improve before stepping on")
+        prior = 0.0 if self.ensemble is None else self.ensemble.columns(step.observation)
         for part, now in zip(
             self._rollout,
-            (step.observation, self._draw, step.cost, step.next_observation, *step[4:]),
+            (step.observation, self._draw, step.cost, step.next_observation, *step[4:], prior),
             strict=True,
         ):
             part[self._filled] = now
@@ -421,11 +435,17 @@ class OnPolicy(ABC):
         self._settled = True
 
     def adopt(self, members: Sequence[MLP]) -> None:
-        """Start from the first of these actors; steps collected by another one are forgotten."""
+        """Start from the first of these clones, with all of them as the prior if it has a weight.
+
+        Steps collected by another actor are forgotten.
+        """
         actor = members[0]
         sizes, own = ([layer.weight.shape for layer in layers] for layers in (actor, self.state.actor))
         if sizes != own:
             raise InputError(f"the actor's layers are {sizes}, the player's {own}: train it with the same hidden sizes")
+        config, kind = self.config, self._shapes.kind
+        if config.prior_weight > 0.0:
+            self.ensemble = Ensemble(kind, members, config.prior_log_std, activation=config.activation)
         copied = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32, copy=True), actor)
         self.state = self.state._replace(actor=copied, actor_optimiser=self.fresh_optimiser(copied, self.config))
         self._begin_rollout()
@@ -437,13 +457,22 @@ class OnPolicy(ABC):
         arrays = {name: np.array(array) for name, array in checkpoint.named(self.state, "policy").items()}
         for name, part in self._rollout._asdict().items():
             arrays[f"rollout/{name}"] = part[: self._filled].copy()
-        return arrays, {"filled": self._filled, "rng": self._rng.bit_generator.state}
+        info = {"filled": self._filled, "rng": self._rng.bit_generator.state, "members": 0}
+        if self.ensemble is not None:
+            arrays |= self.ensemble.arrays()
+            info["members"] = len(self.ensemble.members)
+        return arrays, info
 
     def restore(self, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
         """Take back what `snapshot` gave."""
         state = checkpoint.restored(self.state, arrays, "policy")
         filled = int(info["filled"])
-        rollout = empty_rollout(self._steps, self._environments, self._shapes)
+        members, log_std, activation = int(info["members"]), self.config.prior_log_std, self.config.activation
+        if members:
+            self.ensemble = Ensemble.from_arrays(
+                arrays, members, state.actor, self._shapes.kind, log_std, activation=activation
+            )
+        rollout = self._empty()
         for name, part in rollout._asdict().items():
             saved = arrays.get(f"rollout/{name}")
             if saved is None or filled > self._steps or saved.shape != part[:filled].shape:

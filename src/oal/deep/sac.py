@@ -1,11 +1,13 @@
 """Soft actor-critic (SAC), in cost form, for continuous and discrete actions.
 
 One update, on a batch (s, a, c, s', terminated):
-    y      = c + γ (V_abs if terminated else E_{a'~π}[max_i Q̄_i(s', a') + α log π(a'|s')])
+    y      = c + γ (V_abs if terminated else E_{a'~π}[max_i Q̄_i(s', a')] + α KL(π, prior)(s'))
     Q_i   <- Adam on mean (Q_i(s, a) - y)²
-    π     <- Adam on mean E_{a~π}[α log π(a|s) + max_i Q_i(s, a)]
-    log α <- Adam on log α · (H(π) - target entropy)
+    π     <- Adam on mean [α KL(π, prior)(s) + E_{a~π} max_i Q_i(s, a)]
+    log α <- Adam on log α · (-KL(π, prior) - target)
     Q̄_i   <- Q̄_i + τ (Q_i - Q̄_i)
+The uniform prior gives SAC as it is known: KL(π, prior) is then log π, its entropy's negative. With clones as the prior
+the temperature aims at the same number of nats from them.
 """
 
 import math
@@ -17,15 +19,16 @@ import jax.numpy as jnp
 import optax
 
 from oal.deep import nets
-from oal.deep.nets import MLP, ActionKind
-from oal.deep.offpolicy import OffPolicy, OffPolicyConfig, copied
+from oal.deep.nets import MLP
+from oal.deep.offpolicy import OffPolicyConfig, WithPrior, copied
 from oal.deep.players import Shapes
+from oal.deep.prior import Chosen, chosen
 from oal.deep.replay import Batch
 from oal.envs import bootstrap_target
 from oal.errors import InputError
 
 if TYPE_CHECKING:
-    from oal.deep.arrays import Float, KeyData, Noise, Observations, PerRow, Scalar
+    from oal.deep.arrays import Float, KeyData, Scalar
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class SACConfig(OffPolicyConfig):
     initial_temperature: float = 1.0
     target_entropy: float | None = None
     """None: minus the number of action dimensions (continuous), 0.3 log(number of actions) (discrete)."""
+    prior_log_std: float = -2.0
+    """log s0, the prior's width where all clones agree; also the policy's first."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,37 +94,11 @@ def init_sac(seed: int, shapes: Shapes, config: SACConfig) -> tuple[SACState, "K
     return state, jax.random.key_data(key)
 
 
-def soft_value(
-    actor: MLP,
-    critics: tuple[MLP, MLP],
-    temperature: "Scalar",
-    observation: "Observations",
-    noise: "Noise",
-    *,
-    kind: ActionKind,
-    layer_norm: bool,
-) -> tuple["PerRow", "PerRow"]:
-    """E_{a~π}[max_i Q_i(s, a) + α log π(a|s)] and the entropy of π.
-
-    Continuous: the draw that `noise` gives stands for the expectation. Discrete: the expectation is exact.
-    """
-    if kind == "continuous":
-        action, _, log_prob = nets.squashed(nets.gaussian(actor, observation), noise)
-        entropy = -log_prob
-    else:
-        log_probs = nets.log_policy(actor, observation)
-        action = jnp.exp(log_probs)
-        entropy = -jnp.sum(action * log_probs, axis=-1)
-    worst = nets.worst_value(critics, kind, observation, action, layer_norm=layer_norm)
-    return worst - temperature * entropy, entropy
-
-
 def sac_update(
     state: SACState,
     batch: Batch,
     absorbing_cost: "Scalar",
     noise: "Float[jax.Array, '2 B Z']",
-    evidence: "Scalar | float" = 1.0,
     *,
     shapes: Shapes,
     config: SACConfig,
@@ -132,15 +111,12 @@ def sac_update(
     adam = optax.adam(config.learning_rate)
     target_noise, actor_noise = noise
     temperature = jnp.exp(state.log_temperature)
+    assert batch.extra is not None
+    prior, next_prior = jnp.split(batch.extra, 2, axis=-1)
 
-    next_value, _ = soft_value(
-        state.actor,
-        state.target_critics,
-        temperature,
-        batch.next_observation,
-        target_noise,
-        kind=kind,
-        layer_norm=layer_norm,
+    then = chosen(state.actor, None, batch.next_observation, next_prior, target_noise, kind=kind)
+    next_value = temperature * then.from_prior + nets.worst_value(
+        state.target_critics, kind, batch.next_observation, then.action, layer_norm=layer_norm
     )
     target = bootstrap_target(batch.cost, next_value, batch.terminated, config.gamma, absorbing_cost)
 
@@ -150,18 +126,17 @@ def sac_update(
     step, critic_optimiser = adam.update(gradient, state.critic_optimiser)
     critics: Any = optax.apply_updates(state.critics, step)
 
-    def actor_loss(actor: MLP) -> tuple[jax.Array, jax.Array]:
-        value, entropy = soft_value(
-            actor, critics, temperature, batch.observation, actor_noise, kind=kind, layer_norm=layer_norm
-        )
-        return jnp.mean(value), jnp.mean(entropy)
+    def actor_loss(actor: MLP) -> tuple[jax.Array, Chosen]:
+        now = chosen(actor, None, batch.observation, prior, actor_noise, kind=kind)
+        worst = nets.worst_value(critics, kind, batch.observation, now.action, layer_norm=layer_norm)
+        return jnp.mean(temperature * now.from_prior + worst), now
 
-    (actor_value, entropy), gradient = jax.value_and_grad(actor_loss, has_aux=True)(state.actor)
+    (actor_value, now), gradient = jax.value_and_grad(actor_loss, has_aux=True)(state.actor)
     step, actor_optimiser = adam.update(gradient, state.actor_optimiser)
     actor: Any = optax.apply_updates(state.actor, step)
 
-    # d/d(log α) of log α (H - target): more entropy than asked lowers the temperature
-    gradient = entropy - target_entropy(config, shapes)
+    # d/d(log α) of log α (-KL - target): more freedom than asked lowers the temperature
+    gradient = -jnp.mean(now.from_prior) - target_entropy(config, shapes)
     step, temperature_optimiser = adam.update(gradient, state.temperature_optimiser)
     log_temperature: Any = optax.apply_updates(state.log_temperature, step)
 
@@ -178,7 +153,8 @@ def sac_update(
     metrics = {
         "critic_loss": critic_value,
         "actor_loss": actor_value,
-        "entropy": entropy,
+        "prior_divergence": jnp.mean(now.from_prior),
+        "entropy": jnp.mean(now.entropy),
         "temperature": temperature,
         "target_mean": jnp.mean(target),
         "policy_cost": jnp.mean(batch.cost),
@@ -188,7 +164,7 @@ def sac_update(
 
 
 @final
-class SAC(OffPolicy):
+class SAC(WithPrior):
     """Soft actor-critic as a policy player."""
 
     name = "sac"
@@ -200,4 +176,5 @@ class SAC(OffPolicy):
         return init_sac(seed, shapes, self.config)
 
     def with_actor(self, actor: MLP) -> SACState:
-        return self.state._replace(actor=copied(actor))
+        optimiser = optax.adam(self.config.learning_rate).init(actor)
+        return self.state._replace(actor=copied(actor), actor_optimiser=optimiser)

@@ -112,13 +112,10 @@ class Search(NamedTuple):
 
 
 def trpo_step(
-    actor: MLP, optimiser: Any, data: Data, length: "Scalar | float" = 1.0, *, shapes: Shapes, config: TRPOConfig
+    actor: MLP, optimiser: Any, data: Data, *, shapes: Shapes, config: TRPOConfig
 ) -> tuple[MLP, Any, dict[str, "Scalar"]]:
-    """Take the natural-gradient step that lowers L within the bound; without one the actor stays as it is.
-
-    The bound is that of the step's `length`: max_kl · length².
-    """
-    bound = config.max_kl * length**2
+    """Take the natural-gradient step that lowers L within the bound; without one the actor stays as it is."""
+    bound = config.max_kl
     start, unravel = ravel_pytree(actor)
     policy_of = partial(_policy_of, unravel=unravel, data=data, shapes=shapes, config=config)
     old = policy_of(start)

@@ -217,7 +217,7 @@ class CostBase(ABC):
         start: episodes that end early would else have values near c_abs/(1-γ) to climb to before they learn anything.
         """
         cost = self.cost(view, batch.observation, batch.action)
-        return Charge(cost - view.gain * view.absorbing, jnp.zeros_like(view.absorbing), view.evidence)
+        return Charge(cost - view.gain * view.absorbing, jnp.zeros_like(view.absorbing))
 
     # ----- learning
 

@@ -1,0 +1,72 @@
+"""Observations standardised by the demonstrations, before any network sees them.
+
+Where an observation hardly varies in the demonstrations but does elsewhere, standardised values can be thousands; cut
+at ±10 they still say that something is off, and no network is driven out of its range by one of them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from oal.demos.pairs import Encoded
+from oal.errors import InputError
+
+if TYPE_CHECKING:
+    from oal.deep.arrays import Float, Float32
+
+STD_FLOOR = 1e-3
+"""Observations that hardly vary are not scaled up more than a thousandfold."""
+CLIP = 10.0
+
+
+class Normaliser(NamedTuple):
+    """Flat observations in, standardised ones out, cut at ±10; what is not finite stays so that it is noticed."""
+
+    mean: "Float32[np.ndarray, 'O']"
+    std: "Float32[np.ndarray, 'O']"
+
+    def __call__(self, observation: "Float[np.ndarray, '*n O']") -> "Float32[np.ndarray, '*n O']":
+        # in place from the first difference on: this runs at every step
+        scaled = np.subtract(observation, self.mean, dtype=np.float32)
+        scaled /= self.std
+        if not np.isfinite(scaled).all():
+            return scaled
+        return np.clip(scaled, -CLIP, CLIP, out=scaled)
+
+    def episodes(self, episodes: Sequence[Encoded]) -> tuple[Encoded, ...]:
+        """Return the same episodes with standardised observations."""
+        return tuple(
+            replace(each, observation=self(each.observation), next_observation=self(each.next_observation))
+            for each in episodes
+        )
+
+    def undone(self, function: Callable[[Any, Any], Any] | None) -> Callable[[Any, Any], Any] | None:
+        """Return a function of (observation, action) that takes normalised observations in place of plain ones."""
+        if function is None:
+            return None
+        return lambda observation, action: function(observation * self.std + self.mean, action)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return what a file keeps."""
+        return {"normaliser/mean": self.mean, "normaliser/std": self.std}
+
+    @classmethod
+    def of(cls, episodes: Sequence[Encoded]) -> "Normaliser":
+        """Measure the demonstrated observations."""
+        observation = np.concatenate([each.observation for each in episodes])
+        return cls(observation.mean(axis=0), np.maximum(observation.std(axis=0), STD_FLOOR))
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], size: int, where: object) -> "Normaliser | None":
+        """Read what `arrays` gave; None if the file has none."""
+        if "normaliser/mean" not in arrays and "normaliser/std" not in arrays:
+            return None
+        found = [arrays.get(f"normaliser/{name}", np.zeros(0)) for name in ("mean", "std")]
+        if any(part.shape != (size,) for part in found) or not found[1].min(initial=1.0) > 0.0:
+            raise InputError(
+                f"{where}: the normaliser's mean and std have the shapes {found[0].shape} and {found[1].shape}: both "
+                f"must be {(size,)}, and every std above 0"
+            )
+        return cls(*(part.astype(np.float32) for part in found))
