@@ -275,7 +275,8 @@ def improvement(
 
     `order` are the rows of the value function's minibatches (see `minibatches`).
     """
-    rows = jax.tree.map(lambda part: part.reshape(-1, *part.shape[2:]), rollout)
+    count = rollout.cost.size
+    rows = jax.tree.map(lambda part: part.reshape(count, *part.shape[2:]), rollout)
     action = jnp.tanh(rows.draw) if shapes.kind == "continuous" else rows.draw
     batch = Batch(rows.observation, action, rows.cost, rows.next_observation, rows.terminated.astype(jnp.float32))
     cost, absorbing_cost = charge(cost_params, batch)
