@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import jax
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from oal.deep.arrays import Actions, Array, Float, Int, Observations, Scalar
 
 EPOCHS_PER_DISPATCH = 10
-ACTION_EDGE = 0.999
-"""Likelihoods see actions no nearer to the bounds ±1: arctanh has no value there."""
+LOG_STD = -2.0
+"""What a clone is left with, so that it can still be sampled from and explores; the prior's where all clones agree."""
 
 
 @dataclass(frozen=True)
 class BCConfig:
-    """How an actor is fitted. Discrete actions always use their likelihood (cross-entropy)."""
+    """How an actor is fitted: to the squared error of its deterministic action, or by cross-entropy (discrete)."""
 
     updates: int = 10_000
     """Gradient steps, rounded to whole passes over the demonstrations: few pairs do not mean few updates."""
@@ -46,16 +46,8 @@ class BCConfig:
     """The actor is the exponential average of the weights over the updates, with this decay; 0: the last weights."""
     members: int = 1
     """Actors fitted side by side in one program, each from its own start and in its own order; an ensemble."""
-    loss: Literal["mse", "likelihood"] = "mse"
-    """Continuous actions: squared error of the deterministic action, or likelihood of the squashed Gaussian."""
-    log_std: float = -1.0
-    """mse: the log-std that the actor is left with, so that it still explores."""
-    least_log_std: float = -5.0
-    """likelihood: the log-std is not fitted below this; a deterministic expert would drive it to minus infinity."""
     validation_fraction: float = 0.0
     """Share of the episodes that is kept for validation."""
-    patience: int | None = None
-    """Stop after so many epochs without a better validation loss, and keep the best actor; None: never."""
 
     def __post_init__(self) -> None:
         at_least("updates", self.updates, 1)
@@ -64,21 +56,12 @@ class BCConfig:
         at_least("batch_size", self.batch_size, 1)
         at_least("members", self.members, 1)
         choice("schedule", self.schedule, ("cosine", "cooldown", "constant"))
-        choice("loss", self.loss, ("mse", "likelihood"))
         if not self.learning_rate > 0.0:
             raise InputError(f"learning_rate is {self.learning_rate}: it must be above 0")
         if not 0.0 <= self.average < 1.0:
             raise InputError(f"average is {self.average}: it must lie in [0, 1)")
-        if not nets.LOG_STD_MIN <= self.log_std <= nets.LOG_STD_MAX:
-            raise InputError(f"log_std is {self.log_std}: it must lie in [{nets.LOG_STD_MIN:g}, {nets.LOG_STD_MAX:g}]")
-        if not nets.LOG_STD_MIN <= self.least_log_std < nets.LOG_STD_MAX:
-            raise InputError(f"least_log_std is {self.least_log_std}: it must be below {nets.LOG_STD_MAX:g}")
         if not 0.0 <= self.validation_fraction < 1.0:
             raise InputError(f"validation_fraction is {self.validation_fraction}: it must lie in [0, 1)")
-        if self.patience is not None:
-            at_least("patience", self.patience, 1)
-            if self.validation_fraction == 0.0:
-                raise InputError("patience needs a validation_fraction above 0: stopping looks at the validation loss")
 
 
 PAPER_BC = BCConfig(
@@ -109,31 +92,14 @@ def squared_error(actor: MLP, observation: "Observations", action: "Actions", *,
     return jnp.mean((jnp.tanh(distribution.mean) - action) ** 2)
 
 
-def negative_log_likelihood(
-    actor: MLP, observation: "Observations", action: "Actions", *, least_log_std: float, activation: Activation
-) -> "Scalar":
-    """-mean log π(a|s) of the squashed Gaussian with a bounded log-std, which is pulled back where it oversteps."""
-    mean, log_std = jnp.split(nets.mlp(actor, observation, activation=activation), 2, axis=-1)
-    bounded = jnp.clip(log_std, least_log_std, nets.LOG_STD_MAX)
-    pre_tanh = jnp.arctanh(jnp.clip(action, -ACTION_EDGE, ACTION_EDGE))
-    log_prob = nets.gaussian_log_prob(nets.Gaussian(mean, bounded), pre_tanh)
-    return jnp.mean(jnp.sum((log_std - bounded) ** 2, axis=-1) - log_prob)
-
-
 def cross_entropy(actor: MLP, observation: "Observations", action: "Actions", *, activation: Activation) -> "Scalar":
     """-mean log π(a|s) of one-hot actions."""
     return -jnp.mean(jnp.sum(action * nets.log_policy(actor, observation, activation=activation), axis=-1))
 
 
-def loss_function(
-    spec: EnvSpec, config: BCConfig, activation: Activation
-) -> Callable[[MLP, "Observations", "Actions"], "Scalar"]:
-    """Return the loss that a configuration asks for."""
-    if spec.kind == "discrete":
-        return lambda *args: cross_entropy(*args, activation=activation)
-    if config.loss == "mse":
-        return lambda *args: squared_error(*args, activation=activation)
-    return lambda *args: negative_log_likelihood(*args, least_log_std=config.least_log_std, activation=activation)
+def loss_function(spec: EnvSpec, activation: Activation) -> Callable[[MLP, "Observations", "Actions"], "Scalar"]:
+    """Return the loss for the environment's kind of actions."""
+    return partial(cross_entropy if spec.kind == "discrete" else squared_error, activation=activation)
 
 
 # ----------------------------------------------------------------------------------------------------------------
@@ -147,9 +113,6 @@ class _Fit(NamedTuple):
     optimiser: Any
     average: MLP
     """Of the weights so far; the actor that comes out."""
-    best: MLP
-    """The average with the best validation loss so far."""
-    best_loss: "Scalar"
 
 
 Pairs = tuple["Float[Array, '_ O']", "Float[Array, '_ A']"]
@@ -186,7 +149,7 @@ def _compile_epochs(spec: EnvSpec, config: BCConfig, activation: Activation) -> 
 
     Members lie along the first axis of the fits; the second losses are those of the validation.
     """
-    loss = loss_function(spec, config, activation)
+    loss = loss_function(spec, activation)
 
     def epochs(fits: _Fit, training: Pairs, validation: Pairs | None, first: "Scalar", keys: jax.Array) -> Any:
         count = len(training[0])
@@ -208,10 +171,7 @@ def _compile_epochs(spec: EnvSpec, config: BCConfig, activation: Activation) -> 
             start = (fit.actor, fit.optimiser, fit.average, done)
             (actor, optimiser, average, done), values = jax.lax.scan(step, start, order)
             validated = jnp.float32(jnp.nan) if validation is None else loss(average, *validation)
-            better = validated < fit.best_loss
-            best = jax.tree.map(lambda new, old: jnp.where(better, new, old), average, fit.best)
-            best_loss = jnp.where(better, validated, fit.best_loss)
-            return (_Fit(actor, optimiser, average, best, best_loss), done), (jnp.mean(values), validated)
+            return (_Fit(actor, optimiser, average), done), (jnp.mean(values), validated)
 
         def member(fit: _Fit, keys: jax.Array) -> Any:
             (fit, _), losses = jax.lax.scan(epoch, (fit, first * float(batches)), keys)
@@ -257,10 +217,10 @@ def clone_members(
     for actor in actors:
         _check_actor(actor, spec)
     training, validation = _split(demos, spec, config, seed)
-    if spec.kind == "continuous" and config.loss == "mse":
-        actors = [_with_log_std(actor, config.log_std) for actor in actors]
+    if spec.kind == "continuous":
+        actors = [_with_log_std(actor) for actor in actors]
     adam, total = scheduled_adam(config, len(training[0])), epochs_of(config, len(training[0]))
-    fits = [_Fit(actor, adam.init(actor), actor, actor, jnp.float32(jnp.inf)) for actor in actors]
+    fits = [_Fit(actor, adam.init(actor), actor) for actor in actors]
     fit: _Fit = jax.tree.map(lambda *leaves: jnp.stack(leaves), *fits)
     epochs = _compile_epochs(spec, config, activation)
     data, held_out = jax.tree.map(jnp.asarray, (training, validation))
@@ -269,7 +229,7 @@ def clone_members(
     losses: list[float] = []
     validated: list[float] = []
     with console.progress(f"cloning {spec.env_id}", total, enabled=progress_bar) as advance:
-        while len(losses) < total and not _out_of_patience(validated, config.patience):
+        while len(losses) < total:
             done = len(losses)
             fit, new, new_validated = epochs(
                 fit, data, held_out, jnp.float32(done), keys[:, done : done + EPOCHS_PER_DISPATCH]
@@ -282,13 +242,8 @@ def clone_members(
                     f"({config.learning_rate:g})"
                 )
             advance(len(losses) - done, f"loss {losses[-1]:.4f}")
-    found = fit.average if config.patience is None else fit.best
-    members = [jax.tree.map(lambda leaf, i=i: leaf[i], found) for i in range(len(actors))]
+    members = [jax.tree.map(lambda leaf, i=i: leaf[i], fit.average) for i in range(len(actors))]
     return members, History(np.array(losses), None if validation is None else np.array(validated))
-
-
-def _out_of_patience(validated: list[float], patience: int | None) -> bool:
-    return patience is not None and len(validated) - int(np.argmin([*validated, np.inf])) > patience
 
 
 def start_members(spec: EnvSpec, hidden: Sequence[int], members: int, seed: int) -> list[MLP]:
@@ -328,11 +283,11 @@ def _split(
     return joined(np.sort(order[kept:])), joined(np.sort(order[:kept]))
 
 
-def _with_log_std(actor: MLP, log_std: float) -> MLP:
+def _with_log_std(actor: MLP) -> MLP:
     """Give the actor one log-std in every state; the squared error has no gradient there, so that it stays."""
     size = actor[-1].weight.shape[1] // 2
     weight, bias = jnp.asarray(actor[-1].weight), jnp.asarray(actor[-1].bias)
-    return (*actor[:-1], Layer(weight.at[:, size:].set(0.0), bias.at[size:].set(log_std)))
+    return (*actor[:-1], Layer(weight.at[:, size:].set(0.0), bias.at[size:].set(LOG_STD)))
 
 
 # ----------------------------------------------------------------------------------------------------------------

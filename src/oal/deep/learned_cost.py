@@ -203,12 +203,12 @@ class LearnedCost:
         if isinstance(config, LinearConfig):
             what = f"linear, {len(self.view.params)} features ({config.features}), {config.geometry}"
         else:
-            what = f"{self.kind} network {'-'.join(map(str, config.hidden))} {config.activation}"
+            what = f"{self.kind} network {'-'.join(map(str, config.hidden))} tanh"
         lines = {"environment": self.spec.env_id, "cost": what, "of": inputs}
         if "step" in info:
             lines["learned in"] = f"{info['step']:,} steps"
         clip = "" if config.clip is None else f", cut to ±{config.clip:g}"
-        if config.standardise:
+        if config.scale != "own":
             lines["standardised"] = f"centre {float(self.view.centre):.4g}, scale {float(self.view.scale):.4g}{clip}"
         value = self.absorbing / (1.0 - self.gamma)
         lines["absorbing"] = f"{self.absorbing:.4g} per step, {value:.4g} in all at discount {self.gamma:g}"

@@ -41,6 +41,8 @@ class MDPOConfig(OffPolicyConfig):
     """Updates per frozen old policy (m in the paper)."""
     frozen_critic: bool = True
     """The actor follows the first critic as it was when the old policy was frozen; otherwise the live critics."""
+    layer_norm: bool = False
+    """Of critics and values."""
     flat_start: bool = False
     """Critics and value start near 0: as long as they know nothing, they have no slope for the policy to follow."""
 

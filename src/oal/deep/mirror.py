@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 class MirrorConfig(OffPolicyConfig):
     """How far, how fast and how freely the policy leaves its prior."""
 
-    layer_norm: bool = True
     batch_size: int = 128
     prior_weight: float = 0.08
     """α: what a step away from the prior costs, in units of the costs."""
@@ -107,7 +106,7 @@ def mirror_update(
     `noise` is standard normal [2, B, A]: for the target's actions and for the actor's. Discrete actions need none.
     `batch.extra` are the prior's columns at s and at s' side by side.
     """
-    kind, layer_norm, alpha = shapes.kind, config.layer_norm, config.prior_weight
+    kind, alpha = shapes.kind, config.prior_weight
     adam = optax.adam(config.learning_rate)
     assert batch.extra is not None
     prior, next_prior = jnp.split(batch.extra, 2, axis=-1)
@@ -118,18 +117,18 @@ def mirror_update(
 
     then = chosen(state.actor, None, successor, next_prior, noise[0], kind=kind)
     next_value = alpha * then.from_prior + nets.worst_value(
-        state.target_critics, kind, successor, then.action, layer_norm=layer_norm
+        state.target_critics, kind, successor, then.action, layer_norm=True
     )
     target = bootstrap_target(batch.cost, next_value, batch.terminated, config.gamma, absorbing_cost)
     critic_value, gradient = nets.critic_regression(
-        state.critics, kind, observation, batch.action, target, layer_norm=layer_norm
+        state.critics, kind, observation, batch.action, target, layer_norm=True
     )
     step, critic_optimiser = adam.update(gradient, state.critic_optimiser)
     critics: Any = optax.apply_updates(state.critics, step)
 
     def actor_loss(actor: MLP) -> tuple[jax.Array, Chosen]:
         now = chosen(actor, old_actor, observation, prior, noise[1], kind=kind)
-        worst = nets.worst_value(critics, kind, observation, now.action, layer_norm=layer_norm)
+        worst = nets.worst_value(critics, kind, observation, now.action, layer_norm=True)
         return jnp.mean(alpha * now.from_prior + config.kl_weight * now.from_old + worst), now
 
     (actor_value, now), gradient = jax.value_and_grad(actor_loss, has_aux=True)(state.actor)

@@ -33,8 +33,6 @@ class OffPolicyConfig:
     """What both players have: networks, rates and batches."""
 
     hidden: tuple[int, ...] = (256, 256)
-    layer_norm: bool = False
-    """Of critics and values."""
     learning_rate: float = 3e-4
     gamma: float = 0.99
     target_rate: float = 0.005

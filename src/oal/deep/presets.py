@@ -181,7 +181,7 @@ def _paper(policy: str, cost: str) -> LearnerConfig:
     costs: dict[str, AnyCostConfig]
     if policy in OFF_POLICY:
         costs = {
-            "linear": LinearConfig(discounted=True, average="episodes"),
+            "linear": LinearConfig(average="episodes"),
             "neural": NeuralConfig(),
             "gail": GAILConfig(),
         }
@@ -193,7 +193,7 @@ def _paper(policy: str, cost: str) -> LearnerConfig:
     batch = 1_024 if cost == "gail" else 2_000
     span: dict[str, Any] = {"update_every": 3 * batch, "window": 3 * batch}
     costs = {
-        "linear": LinearConfig(discounted=True, average="episodes", **span),
+        "linear": LinearConfig(average="episodes", **span),
         "neural": NeuralConfig(learning_rate=9e-5, bregman=100.0, minibatches=10, **span),
         "gail": GAILConfig(minibatches=1, **span),
     }
@@ -203,16 +203,15 @@ def _paper(policy: str, cost: str) -> LearnerConfig:
 
 def _default(policy: str, cost: str) -> LearnerConfig:
     """Ours; docs/deep.md says how it learns, experiments/ingredients.toml leaves its ingredients out one by one."""
-    shared: dict[str, Any] = {"standardise": True, "amplitude": "gap", "clip": 5.0, "absorbing": "coordinate"}
+    shared: dict[str, Any] = {"scale": "evidence", "clip": 5.0, "absorbing": 1.3}
     network: dict[str, Any] = {
         **shared,
         "hidden": (100, 100),
-        "data": "replay",
+        "window": None,
         "update_every": 100,
         "minibatches": 10,
         "batch_size": 100,
         "lipschitz": 10.0,
-        "flat_start": True,
     }
     costs: dict[str, AnyCostConfig] = {
         "linear": LinearConfig(geometry="l2", update_every=500, window=5_000, **shared),
@@ -235,6 +234,6 @@ def _default(policy: str, cost: str) -> LearnerConfig:
         replay_config = ReplayConfig(warmup_steps=1_000, updates_per_step=2.0, expert_fraction=0.25)
     else:
         # a batch of fresh steps at a time: the costs move with it
-        cost_config = replace(cost_config, update_every=2_000, data="window", window=6_000)
-    cloning = BCConfig(updates=3_000, members=5, log_std=-2.0)
+        cost_config = replace(cost_config, update_every=2_000, window=6_000)
+    cloning = BCConfig(updates=3_000, members=5)
     return LearnerConfig(policy, cost, "default", policy_config, cost_config, replay_config, cloning, normalise=True)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 class SACConfig(OffPolicyConfig):
     """Soft actor-critic's hyper-parameters; the defaults are the paper's expert."""
 
+    layer_norm: bool = False
+    """Of the critics."""
     initial_temperature: float = 1.0
     target_entropy: float | None = None
     """None: minus the number of action dimensions (continuous), 0.3 log(number of actions) (discrete)."""

@@ -31,6 +31,8 @@ _STD_FLOOR = 1e-3
 """Inputs that hardly vary are not scaled up more than a thousandfold."""
 ALL_PAST = 1_000_000
 """Steps that are kept for a player that learns from all past policies."""
+ABSORBING_STEP = 0.1
+"""Of the mirror ascent on the absorbing state's cost."""
 
 
 @dataclass(frozen=True)
@@ -39,40 +41,33 @@ class CostConfig:
 
     update_every: int = 2_000
     """Environment steps between two updates."""
-    data: Literal["window", "replay"] = "window"
-    """The learner's pairs: the last `window` steps (the paper), or all past policies (follow the leader)."""
-    window: int = 2_000
+    window: int | None = 2_000
+    """The learner's pairs: those of so many last steps (the paper), or of all past policies (None; it follows the
+    leader)."""
     minibatches: int = 20
     batch_size: int = 128
     inputs: Literal["pairs", "states"] = "pairs"
     """The cost of (state, action), or of the state alone."""
-    normalise: Literal["running", "expert"] = "running"
-    """Inputs are standardised by all data seen so far, or once by the expert's."""
-    discounted: bool = False
-    """Weigh step t of an episode by γ^t, as discounted occupancies do."""
-    standardise: bool = False
-    """Standardise the costs that the policy pays."""
-    amplitude: Literal["unit", "gap"] = "unit"
-    """gap: the policy's costs are multiplied by the evidence, how well they tell learner and expert apart."""
+    scale: Literal["own", "unit", "evidence"] = "own"
+    """What the policy pays: the output as it is; standardised; or standardised and multiplied by the evidence, how well
+    it tells learner and expert apart. The last two start from a network near 0: a cost that nobody has learned yet does
+    not move the policy."""
     clip: float | None = 10.0
     """The policy's costs are cut to [-clip, clip]."""
-    absorbing: Literal["coordinate", "none"] = "none"
-    """The absorbing state has a cost coordinate of its own, or nothing is paid once an episode has ended."""
-    absorbing_bound: float = 1.3
-    absorbing_step: float = 0.1
+    absorbing: float | None = None
+    """The absorbing state has a cost coordinate of its own, in ± this; None: nothing is paid after an episode's end."""
 
     def __post_init__(self) -> None:
-        for name in ("update_every", "window", "minibatches", "batch_size"):
+        for name in ("update_every", "minibatches", "batch_size"):
             at_least(name, getattr(self, name), 1)
-        choice("data", self.data, ("window", "replay"))
+        if self.window is not None:
+            at_least("window", self.window, 1)
         choice("inputs", self.inputs, ("pairs", "states"))
-        choice("normalise", self.normalise, ("running", "expert"))
-        choice("amplitude", self.amplitude, ("unit", "gap"))
-        choice("absorbing", self.absorbing, ("coordinate", "none"))
+        choice("scale", self.scale, ("own", "unit", "evidence"))
         if self.clip is not None and not self.clip > 0.0:
             raise InputError(f"clip is {self.clip}: it must be above 0, or None for costs as they are")
-        at_least("absorbing_bound", self.absorbing_bound, 0.0)
-        at_least("absorbing_step", self.absorbing_step, 0.0)
+        if self.absorbing is not None:
+            at_least("absorbing", self.absorbing, 0.0)
 
 
 # ----------------------------------------------------------------------------------------------------------------
@@ -168,7 +163,7 @@ class CostBase(ABC):
     @property
     def remembers(self) -> int:
         """How many of the learner's newest steps this player learns from."""
-        return self.config.window if self.config.data == "window" else ALL_PAST
+        return self.config.window or ALL_PAST
 
     # ----- what a player of its own kind is
 
@@ -251,10 +246,8 @@ class CostBase(ABC):
     ) -> tuple[CostState, dict[str, "Scalar"]]:
         config = self.config
         both = flat(learner), flat(expert)
-        moments = state.moments
-        if config.normalise == "running":
-            seen = [self.inputs(pairs.observation, pairs.action) for pairs in both]
-            moments = merge(moments, jnp.concatenate(seen))
+        seen = [self.inputs(pairs.observation, pairs.action) for pairs in both]
+        moments = merge(state.moments, jnp.concatenate(seen))
         view = state.view._replace(mean=moments.mean, std=_std(moments))
         params, kept, metrics = self.learn(state, view, learner, expert)
         view = view._replace(params=params)
@@ -266,13 +259,13 @@ class CostBase(ABC):
         spread = jnp.sqrt(0.5 * (squares[0] + squares[1]))
         evidence = jnp.clip(0.5 * (means[0] - means[1]) / jnp.maximum(spread, 1e-6), 0.0, 1.0)
         view = view._replace(evidence=evidence)
-        if config.standardise:
+        if config.scale != "own":
             view = view._replace(centre=centre, scale=jnp.maximum(spread, 1e-6))
-        if config.amplitude == "gap":
+        if config.scale == "evidence":
             view = view._replace(gain=evidence)
-        if config.absorbing == "coordinate":
-            moved = view.absorbing + config.absorbing_step * (masses[0] - masses[1])
-            view = view._replace(absorbing=jnp.clip(moved, -config.absorbing_bound, config.absorbing_bound))
+        if config.absorbing is not None:
+            moved = view.absorbing + ABSORBING_STEP * (masses[0] - masses[1])
+            view = view._replace(absorbing=jnp.clip(moved, -config.absorbing, config.absorbing))
         metrics |= {
             "cost_gap": means[0] - means[1],
             "cost_spread": spread,
@@ -285,17 +278,15 @@ class CostBase(ABC):
 
     def weigh(self, times: "Int[np.ndarray, '*n']") -> "Float[np.ndarray, '*n']":
         """How much steps at these times of their episodes count."""
-        if self.config.discounted:
-            return np.power(self.gamma, times, dtype=np.float32)
         return np.ones(times.shape, np.float32)
 
     def minibatches(self, memory: Replay, rng: np.random.Generator) -> Pairs:
         """Draw minibatches of the learner's pairs, from the window or from all past steps."""
         count = (self.config.minibatches, self.config.batch_size)
-        if self.config.data == "window":
-            index = rng.choice(memory.newest(self.config.window), size=count)
-        else:
+        if self.config.window is None:
             index = rng.integers(0, len(memory), size=count)
+        else:
+            index = rng.choice(memory.newest(self.config.window), size=count)
         return memory.pairs(index, self.weigh)
 
 

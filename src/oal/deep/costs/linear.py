@@ -13,7 +13,7 @@ from oal.deep.replay import ExpertData, Pairs, Replay
 from oal.errors import InputError, at_least, choice
 
 if TYPE_CHECKING:
-    from oal.deep.arrays import AnyActions, AnyObservations, Array, Features, Float, PerRow, RngKey
+    from oal.deep.arrays import AnyActions, AnyObservations, Array, Features, Float, Int, PerRow, RngKey
 
 FeatureFunction = Callable[["AnyObservations", "AnyActions"], "Float[Array, 'B F']"]
 """(observations, encoded actions) -> features, traceable by JAX."""
@@ -35,13 +35,12 @@ class LinearConfig(CostConfig):
     clip: float | None = None
     average: Literal["steps", "episodes"] = "steps"
     """What the two players' features are compared by: their mean over steps, or the discounted averages of episodes,
-    (1-γ) Σ_t γ^t φ_t, as in the paper (which needs `discounted`)."""
+    (1-γ) Σ_t γ^t φ_t, as in the paper, over a window."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        averaged = choice("average", self.average, ("steps", "episodes"))
-        if averaged == "episodes" and not (self.discounted and self.data == "window"):
-            raise InputError("the average over episodes is a discounted one over a window: set discounted=True too")
+        if choice("average", self.average, ("steps", "episodes")) == "episodes" and self.window is None:
+            raise InputError("the average over episodes is one over a window: name its number of steps")
         at_least("step", self.step, 0.0)
         choice("geometry", self.geometry, ("l2", "normalised", "simplex"))
         choice("features", self.features, ("inputs", "fourier", "function"))
@@ -114,10 +113,15 @@ class Linear(CostBase):
         dual = linear_step(self.config, before.dual, gap)
         return Update(weights(self.config, dual), {"dual": dual}, {"feature_gap": jnp.linalg.norm(gap)})
 
+    def weigh(self, times: "Int[np.ndarray, '*n']") -> "Float[np.ndarray, '*n']":
+        if self.config.average == "episodes":
+            return np.power(self.gamma, times, dtype=np.float32)
+        return super().weigh(times)
+
     def draw(self, memory: Replay, expert: ExpertData, rng: np.random.Generator) -> tuple[Pairs, Pairs]:
         """All of the expert's pairs, and all of the window's: the averages need no sampling."""
         everything = jax.tree.map(lambda leaf: leaf[None], expert.pairs(None, self.weigh))
-        if self.config.data != "window":
+        if self.config.window is None:
             return self.minibatches(memory, rng), everything
         window = memory.newest(self.config.window)
         # always as many rows as the window has room for, so that one program serves; rows still to come weigh nothing

@@ -13,9 +13,9 @@ import optax
 
 from oal.deep import nets
 from oal.deep.costs.base import CostBase, CostConfig, CostState, CostView, Update
-from oal.deep.nets import MLP, Activation
+from oal.deep.nets import MLP
 from oal.deep.replay import ExpertData, Pairs, Replay
-from oal.errors import InputError, at_least, choice
+from oal.errors import InputError, at_least
 
 if TYPE_CHECKING:
     from oal.deep.arrays import AnyActions, AnyObservations, Float, Inputs, PerRow, RngKey, Scalar
@@ -26,20 +26,16 @@ class NetworkConfig(CostConfig):
     """What the neural cost and the discriminator share."""
 
     hidden: tuple[int, ...] = (100, 100, 100)
-    activation: Activation = "tanh"
     learning_rate: float = 3e-4
     lipschitz: float = 1.0
     """Weight of (‖gradient in the inputs‖ - 1)² at mixtures of learner and expert pairs."""
     output_entropy: float = 0.001
     """Weight of the outputs' Bernoulli entropy, read as logits: it pulls them towards 0."""
-    flat_start: bool = False
-    """The network starts near 0: a cost that nobody has learned yet does not move the policy."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.hidden or min(self.hidden) < 1:
             raise InputError(f"hidden is {self.hidden}: name at least one layer of at least one unit")
-        choice("activation", self.activation, ("relu", "tanh"))
         if not self.learning_rate > 0.0:
             raise InputError(f"learning_rate is {self.learning_rate}: it must be above 0")
         at_least("lipschitz", self.lipschitz, 0.0)
@@ -59,14 +55,14 @@ class NetworkCost(CostBase):
         """Penalties of one kind of network; `change()` is how its outputs differ from those before the round."""
 
     def network(self, params: MLP, x: "Inputs") -> "PerRow":
-        return nets.mlp(params, x, activation=self.config.activation)[..., 0]
+        return nets.mlp(params, x, activation="tanh")[..., 0]
 
     def output(self, view: CostView, observation: "AnyObservations", action: "AnyActions") -> "PerRow":
         return self.network(view.params, self.standardised(view, observation, action))
 
     def begin(self, view: CostView, key: "RngKey", expert: Pairs) -> tuple[CostView, dict[str, Any]]:
         params = nets.init_mlp(key, (self.input_size, *self.config.hidden, 1))
-        if self.config.flat_start:
+        if self.config.scale != "own":
             params = nets.nearly_zero(params)
         return view._replace(params=params), {
             "dual": None,
