@@ -3,10 +3,10 @@
 Learner and expert are compared as occupancies: each episode spreads a mass of 1 over its horizon, and what is left
 after a true termination lies in the absorbing state (`oal.envs.occupancy_masses`). So a policy that dies early differs
 from one that lives, whatever it does before. The rest of an episode that was cut off is unknown: it counts like the
-expert's mean in the linear features, and is left out of the other measures.
+mean of all steps in the linear features, and is left out of the other measures.
 
 Four of the measures are the worst gap  max_{c in C} <c, μ - μ_E>  over a symmetric class C of costs:
-    linear, L2       weights of norm at most 1 on the standardised (observation, action) and the absorbing coordinate
+    linear, L2       weights of norm at most 1 on (observation, action), standardised over all episodes, and absorbing
     linear, simplex  convex hull of these features and their negatives (largest absolute coordinate)
     kernel           unit ball of the Gaussian kernel's space; the square of that gap is MMD²
     learned cost     one cost and its negative
@@ -22,7 +22,8 @@ Statistics. Steps of an episode depend on each other, so whole episodes are resa
   number: halves of the demonstrations would be smaller sets than those compared, and differ more. The classifier is the
   exception. It would recognise an episode drawn twice, so there the expert's episodes are split without repetition; the
   expected value, 0.5, does not depend on the sizes.
-- p-values are exact: they permute whole episodes between learner and held-out demonstrations.
+- p-values are exact: they permute whole episodes between learner and held-out demonstrations, and nothing that the
+  measures are made of (units of the features, width of the kernel, covariance of the classifier) knows which are which.
 """
 
 import math
@@ -40,7 +41,6 @@ from oal.base.stats import (
     Mean,
     mean_interval,
     permutation_p_value,
-    random_splits,
     resampled_shares,
     satterthwaite,
     student_widening,
@@ -52,7 +52,7 @@ from oal.envs import EnvSpec
 from oal.errors import InputError, at_least
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Float32, Float64, Int64
+    from jaxtyping import Float, Float32, Float64, Int64
 
 Cost = Callable[["Float32[np.ndarray, 'T O']", "Float32[np.ndarray, 'T A']"], "Float[Any, 'T']"]
 """(observations, encoded actions) -> costs of the T steps."""
@@ -256,7 +256,7 @@ def certify(
     rollouts, held_out, training = (_at_most(episodes, draw) for episodes in (rollouts, held_out, training))
     n, m = len(rollouts), len(held_out)
     encoded = encode([*rollouts, *held_out, *training], spec)
-    features = Features(encoded[n:], spec, names=names)
+    features = Features(encoded, spec, names=names)
     episodes = [_episode(episode, features, cost, absorbing_cost) for episode in encoded]
     sets = _Sets(episodes, np.arange(n), np.arange(n, n + m), np.arange(n, len(episodes)))
 
@@ -346,7 +346,8 @@ class _Gap:
     ) -> None:
         self.name, self.sets, self.confidence = name, sets, confidence
         n, m, p, size = len(sets.learner), len(sets.held_out), len(sets.expert), len(sets.episodes)
-        self.value = float(seminorm(self._difference(np.arange(n + m)[None] < n))[0])
+        self.actual = self._difference(sets.learner[None], sets.held_out[None])
+        self.value = float(seminorm(self.actual)[0])
 
         # each set's spread about its own mean; resampling n episodes shows only (n-1)/n of the variance
         moved = np.zeros((resamples, size))
@@ -364,14 +365,25 @@ class _Gap:
         """Expert against expert, for sets of the same sizes."""
         self.null_widening = student_widening(confidence, p - 1)
 
-        self.splits = random_splits(rng, n, n + m, resamples)
-        self.permuted = seminorm(self._difference(self.splits))
+        self.seminorm, self.resamples, self.rng = seminorm, resamples, rng
 
-    def _difference(self, learner: "Bool[np.ndarray, 'k M']") -> "Float64[np.ndarray, 'k N']":
-        """Weights of the difference of means, for each way to split learner and held-out episodes."""
+    def _p_value(self, statistic: Seminorm) -> float:
         n, m = len(self.sets.learner), len(self.sets.held_out)
-        weights = np.zeros((len(learner), len(self.sets.episodes)))
-        weights[:, : n + m] = np.where(learner, 1 / n, -1 / m)
+        return permutation_p_value(
+            lambda mine, theirs: statistic(self._difference(mine, theirs)),
+            n,
+            n + m,
+            permutations=self.resamples,
+            rng=self.rng,
+        )
+
+    def _difference(
+        self, mine: "Int64[np.ndarray, 'k n']", theirs: "Int64[np.ndarray, 'k m']"
+    ) -> "Float64[np.ndarray, 'k N']":
+        """Weights of the difference of means of two sets of episodes, k times."""
+        weights = np.zeros((len(mine), len(self.sets.episodes)))
+        np.put_along_axis(weights, mine, 1 / mine.shape[1], axis=1)
+        np.put_along_axis(weights, theirs, -1 / theirs.shape[1], axis=1)
         return weights
 
     def verdict(self, value: float, scale: float, scale_high: float) -> str:
@@ -398,7 +410,7 @@ class _Gap:
             self.value + self.radius,
             scale,
             scale_high,
-            permutation_p_value(self.value, self.permuted),
+            self._p_value(self.seminorm),
             self.verdict(self.value, scale, scale_high),
         )
 
@@ -410,10 +422,9 @@ class _Gap:
             verdict += f", {'dearer' if value > 0 else 'cheaper'}"
         return replace(found, value=value, low=value - self.radius, high=value + self.radius, verdict=verdict)
 
-    def squared_measure(self, unbiased: Callable[["Bool[np.ndarray, 'k M']"], "Float64[np.ndarray, 'k']"]) -> Measure:
+    def squared_measure(self, unbiased: Seminorm) -> Measure:
         """As `measure`, for the gap's square without the part that noise adds."""
-        n, m = len(self.sets.learner), len(self.sets.held_out)
-        value = float(unbiased(np.arange(n + m)[None] < n)[0])
+        value = float(unbiased(self.actual)[0])
         squares = self.null**2
         scale = float(np.median(np.abs(squares - squares.mean())))
         scale_high = float(np.quantile(squares, self.confidence) * self.null_widening**2 - squares.mean())
@@ -424,7 +435,7 @@ class _Gap:
             (self.value + self.radius) ** 2,
             scale,
             scale_high,
-            permutation_p_value(value, unbiased(self.splits)),
+            self._p_value(unbiased),
             self.verdict(max(value, 0.0), scale, scale_high),
         )
 
@@ -458,8 +469,9 @@ def _drawn(
 def _gram(sets: _Sets, rng: np.random.Generator) -> "Float64[np.ndarray, 'N N']":
     """Return the inner products of the episodes' mean embeddings in the Gaussian kernel's space.
 
-    The bandwidth is the median distance of the expert's steps. The absorbing state is a separate point, at distance
-    infinity. An episode's product with itself leaves out pairs of one step with itself, as if all steps were known.
+    The bandwidth is the median distance of all steps, whoever took them. The absorbing state is a separate point, at
+    distance infinity. An episode's product with itself leaves out pairs of one step with itself, as if all steps were
+    known.
     """
     count = len(sets.episodes)
     features, weights = _drawn(sets, max(10, KERNEL_POINTS // count), rng)
@@ -467,8 +479,8 @@ def _gram(sets: _Sets, rng: np.random.Generator) -> "Float64[np.ndarray, 'N N']"
     flat, weight = features.reshape(count * points, -1).astype(np.float32), weights.ravel()
     squares = np.einsum("ij,ij->i", flat, flat)
     distances = np.maximum(squares[:, None] + squares - 2.0 * (flat @ flat.T), 0.0)
-    expert = np.flatnonzero((weight > 0.0) & (np.arange(len(flat)) >= sets.expert[0] * points))
-    some = rng.choice(expert, min(len(expert), 1_000), replace=False)
+    taken = np.flatnonzero(weight > 0.0)
+    some = rng.choice(taken, min(len(taken), 1_000), replace=False)
     between = distances[np.ix_(some, some)][np.triu_indices(len(some), 1)]
     median = float(np.median(between[between > 0.0])) if (between > 0.0).any() else 1.0
     kernel = np.exp(distances / np.float32(-2.0 * median))
@@ -489,18 +501,16 @@ def _kernel(gap: Callable[[str, Seminorm, int], _Gap], gram: "Float64[np.ndarray
     def seminorm(weights: "Float64[np.ndarray, 'k N']") -> "Float64[np.ndarray, 'k']":
         return np.sqrt(np.maximum(np.einsum("bi,bi->b", weights @ gram, weights), 0.0))
 
-    def unbiased(learner: "Bool[np.ndarray, 'k M']") -> "Float64[np.ndarray, 'k']":
-        """MMD² over pairs of different episodes, for each way to split them into two sets."""
-        both = learner.shape[1]
-        mine, theirs = learner.astype(np.float64), (~learner).astype(np.float64)
-        own = np.diag(gram)[:both]
-        inner = gram[:both, :both]
+    def unbiased(weights: "Float64[np.ndarray, 'k N']") -> "Float64[np.ndarray, 'k']":
+        """MMD² over pairs of different episodes, of those with positive and those with negative weights."""
+        mine, theirs = (weights > 0.0).astype(np.float64), (weights < 0.0).astype(np.float64)
+        own = np.diag(gram)
 
-        def within(member: "Float64[np.ndarray, 'k M']") -> "Float64[np.ndarray, 'k']":
+        def within(member: "Float64[np.ndarray, 'k N']") -> "Float64[np.ndarray, 'k']":
             size = member.sum(axis=1)
-            return (np.einsum("bi,bi->b", member @ inner, member) - member @ own) / (size * (size - 1.0))
+            return (np.einsum("bi,bi->b", member @ gram, member) - member @ own) / (size * (size - 1.0))
 
-        across = np.einsum("bi,bi->b", mine @ inner, theirs) / (mine.sum(axis=1) * theirs.sum(axis=1))
+        across = np.einsum("bi,bi->b", mine @ gram, theirs) / (mine.sum(axis=1) * theirs.sum(axis=1))
         return within(mine) + within(theirs) - 2.0 * across
 
     return gap("kernel distance, MMD²", seminorm, 5).squared_measure(unbiased)
@@ -559,11 +569,11 @@ class _Scoring:
         higher = 0.5 * ((difference > tie).astype(np.float64) + (difference >= -tie))
         return np.einsum("pk,pk->p", self.weights[one], np.einsum("pkl,pl->pk", higher, self.weights[other]))
 
-    def of_splits(
-        self, splits: "Bool[np.ndarray, 'k N']", pairs: tuple[np.ndarray, np.ndarray]
+    def mean_areas(
+        self, mine: "Int64[np.ndarray, 'k n']", theirs: "Int64[np.ndarray, 'k m']", pairs: tuple[np.ndarray, ...]
     ) -> "Float64[np.ndarray, 'k']":
-        """Return the mean area over the pairs for each way to split the episodes into two sets."""
-        return np.array([self.areas(np.flatnonzero(mine), np.flatnonzero(~mine), *pairs).mean() for mine in splits])
+        """Return the mean area over the pairs of places, for each way to deal the episodes into two sets."""
+        return np.array([self.areas(*sides, *pairs).mean() for sides in zip(mine, theirs, strict=True)])
 
 
 def _classify(sets: _Sets, confidence: float, resamples: int, rng: np.random.Generator) -> Measure:
@@ -584,16 +594,21 @@ def _classify(sets: _Sets, confidence: float, resamples: int, rng: np.random.Gen
     radius = float(np.quantile(np.abs(drawn - value), confidence)) * widening
 
     pairs = _some_pairs(n, m, rng)
-    found = float(scoring.areas(sets.learner, sets.held_out, *pairs).mean())
-    permuted = scoring.of_splits(random_splits(rng, n, n + m, CLASSIFIER_PERMUTATIONS), pairs)
-    p_value = permutation_p_value(found, permuted)
+    p_value = permutation_p_value(
+        lambda mine, theirs: scoring.mean_areas(mine, theirs, pairs),
+        n,
+        n + m,
+        permutations=CLASSIFIER_PERMUTATIONS,
+        rng=rng,
+    )
 
     scale = scale_high = math.nan
     if len(sets.expert) >= 4:
         expert = _Scoring(sets, sets.expert, rng)
         half = len(sets.expert) // 2
         pairs = _some_pairs(half, len(sets.expert) - half, rng)
-        null = expert.of_splits(random_splits(rng, half, len(sets.expert), CLASSIFIER_PERMUTATIONS), pairs)
+        dealt = rng.permuted(np.tile(np.arange(len(sets.expert)), (CLASSIFIER_PERMUTATIONS, 1)), axis=1)
+        null = expert.mean_areas(dealt[:, :half], dealt[:, half:], pairs)
         scale, scale_high = float(np.median(null)), float(np.quantile(null, confidence))
     if min(n, m) < ENOUGH_EPISODES:
         verdict = "too few episodes to tell"
