@@ -16,11 +16,11 @@ from oal.base.files import write_json
 from oal.base.stats import permutation_p_value
 from oal.deep import certificate
 from oal.deep.al_regret import Features, RegretMeter, episode_masses
-from oal.deep.certificate import certify
+from oal.deep.certificate import certify, imitation_distance
 from oal.demos import Trajectory
 from oal.demos.pairs import encode
 from oal.demos.record import record_demos
-from oal.envs import Envs, EnvSpec, uniform_actions
+from oal.envs import Envs, EnvSpec, EpisodeRunner, uniform_actions
 from oal.errors import InputError
 
 SPEC = EnvSpec("Probe-v0", "continuous", 3, 2, (-2.0, -1.0), (2.0, 3.0), (2,), horizon=40)
@@ -435,6 +435,46 @@ def test_it_is_written_as_plain_json_and_as_a_table(rng, tmp_path) -> None:
     assert len(rows) == 7
     assert all(len(row) == len(found.columns) for row in rows)
     assert "too few episodes" in found.linear_l2.verdict
+
+
+# The distance alone --------------------------------------------------------------------------------------------------
+
+
+def test_the_distance_is_the_certificates_kernel_distance(rng) -> None:
+    learner, expert = episodes(rng, 5, shift=0.5), episodes(rng, 6)
+    found = imitation_distance(learner, expert, spec=SPEC)
+    assert found == pytest.approx(certify(learner, expert, spec=SPEC).kernel.value, rel=1e-12)
+    silent = [replace(t, rewards=None) for t in learner]
+    assert imitation_distance(silent, expert, spec=SPEC) == found
+
+
+@pytest.mark.parametrize("demonstrations", [1, 5])
+def test_the_distance_orders_policies_without_a_reward(rng, demonstrations: int) -> None:
+    """Two experts, one that stands where the expert hardly ever is, one that falls half-way, one that falls at once."""
+    expert = episodes(rng, demonstrations, spread=0.0)
+
+    def far(count: int, **how: Any) -> float:
+        return imitation_distance(episodes(rng, count, spread=0.0, **how), expert, spec=SPEC)
+
+    found = [
+        far(5),
+        far(5, shift=4.0),
+        far(5, length=20, terminated=True),
+        far(5, length=4, terminated=True),
+    ]
+    assert found == sorted(found)
+    assert abs(found[0]) < 0.05 < 0.2 < found[1] < found[2] < found[3] < 2.0
+    assert far(1, shift=400.0) < 2.0, "a single runaway is far, and no farther than that"
+
+
+def test_the_distance_takes_episodes_as_the_runner_gives_them() -> None:
+    runner = EpisodeRunner("CartPole-v1", parallel=2)
+    played = runner.run(envs.UniformPolicy(runner.spec).act, [1, 2])
+    runner.close()
+    shown = record_demos("CartPole-v1", envs.UniformPolicy(runner.spec).act, episodes=3, seed=1)
+    assert imitation_distance(played, shown, spec=runner.spec) < 0.5
+    with pytest.raises(InputError, match="2 episodes and 0 demonstrations"):
+        imitation_distance(played, [], spec=runner.spec)
 
 
 # Bad input -----------------------------------------------------------------------------------------------------------
