@@ -17,6 +17,9 @@ from oal.base.stats import permutation_p_value
 from oal.deep import certificate
 from oal.deep.al_regret import Features, RegretMeter, episode_masses
 from oal.deep.certificate import certify, imitation_distance
+from oal.deep.costs import LinearConfig, cost_player
+from oal.deep.learned_cost import LearnedCost
+from oal.deep.replay import Pairs
 from oal.demos import Trajectory
 from oal.demos.pairs import encode
 from oal.demos.record import record_demos
@@ -138,6 +141,20 @@ def test_the_learned_cost_is_averaged_over_occupancies(rng) -> None:
     assert opposite is not None
     assert (opposite.value, opposite.low, opposite.high) == pytest.approx((-found.value, -found.high, -found.low))
     assert certify(learner, held_out, spec=SPEC).learned_cost is None
+
+
+def test_a_learned_cost_is_asked_with_encoded_actions_and_for_the_absorbing_state(rng) -> None:
+    """An object that also takes actions in the environment's units must not be handed encoded ones as such."""
+    player = cost_player(LinearConfig()).sized(3, 2, 0.99)
+    observed, taken = (rng.normal(size=(50, size)).astype(np.float32) for size in (3, 2))
+    shown = Pairs(observed, taken, np.ones(50, np.float32))
+    view = player.init(0, shown).view
+    view = view._replace(params=np.arange(1.0, 1 + view.params.size, dtype=np.float32), absorbing=np.float32(0.25))
+    learned = LearnedCost(player, view, SPEC, 0.99)
+    learner, held_out = episodes(rng, 4, length=25, terminated=True, shift=0.5), episodes(rng, 4)
+    found = certify(learner, held_out, spec=SPEC, cost=learned).learned_cost
+    assert found == certify(learner, held_out, spec=SPEC, cost=learned.encoded, absorbing_cost=0.25).learned_cost
+    assert found != certify(learner, held_out, spec=SPEC, cost=learned.__call__, absorbing_cost=0.25).learned_cost
 
 
 def prepared(learner: list[Trajectory], held_out: list[Trajectory], spec: EnvSpec = SPEC) -> certificate._Sets:

@@ -55,6 +55,8 @@ from oal.errors import InputError, at_least
 if TYPE_CHECKING:
     from jaxtyping import Float, Float32, Float64, Int64
 
+    from oal.deep.learned_cost import LearnedCost
+
 Cost = Callable[["Float32[np.ndarray, 'T O']", "Float32[np.ndarray, 'T A']"], "Float[Any, 'T']"]
 """(observations, encoded actions) -> costs of the T steps."""
 Seminorm = Callable[["Float64[np.ndarray, '*k N']"], "Float64[np.ndarray, '*k']"]
@@ -221,7 +223,7 @@ def certify(
     *,
     spec: EnvSpec,
     training: Sequence[Trajectory] = (),
-    cost: Cost | None = None,
+    cost: "LearnedCost | Cost | None" = None,
     absorbing_cost: float | None = None,
     random_return: float | None = None,
     names: Sequence[str] | None = None,
@@ -235,9 +237,17 @@ def certify(
     expert's own episodes differ. Against them as `held_out` a learner looks closer than it is. Rollouts need reset
     seeds of their own: those of the demonstrations would give both sides the same beginnings.
 
-    `cost` is a learned cost, `absorbing_cost` what it asks for each step after a termination. `names` are those of the
-    observation's and the encoded action's coordinates. Everything is deterministic from `seed`.
+    `cost` is a learned cost, or any function of flat observations and encoded actions; `absorbing_cost` is what it asks
+    for each step after a termination, which a learned cost knows. `names` are those of the coordinates of observation
+    and encoded action. Everything is deterministic from `seed`.
     """
+    if cost is not None:
+        from oal.deep.learned_cost import LearnedCost
+
+        if isinstance(cost, LearnedCost):
+            absorbing_cost = cost.absorbing if absorbing_cost is None else absorbing_cost
+            # as a function it would take actions in the environment's units
+            cost = cost.encoded
     rollouts, held_out, training = list(rollouts), list(held_out), list(training)
     for name, episodes in (("rollouts", rollouts), ("held-out demonstrations", held_out)):
         if len(episodes) < 2:
