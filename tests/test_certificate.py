@@ -16,11 +16,14 @@ from oal.base.files import write_json
 from oal.base.stats import permutation_p_value
 from oal.deep import certificate
 from oal.deep.al_regret import Features, RegretMeter, episode_masses
-from oal.deep.certificate import certify
+from oal.deep.certificate import certify, imitation_distance
+from oal.deep.costs import LinearConfig, cost_player
+from oal.deep.learned_cost import LearnedCost
+from oal.deep.replay import Pairs
 from oal.demos import Trajectory
 from oal.demos.pairs import encode
 from oal.demos.record import record_demos
-from oal.envs import Envs, EnvSpec, uniform_actions
+from oal.envs import Envs, EnvSpec, EpisodeRunner, uniform_actions
 from oal.errors import InputError
 
 SPEC = EnvSpec("Probe-v0", "continuous", 3, 2, (-2.0, -1.0), (2.0, 3.0), (2,), horizon=40)
@@ -81,7 +84,7 @@ def expectation(trajectory: Trajectory, expert: list[Trajectory]) -> np.ndarray:
 def test_linear_gaps_are_the_norms_of_the_difference_of_feature_expectations(rng) -> None:
     learner = episodes(rng, 5, shift=0.7) + episodes(rng, 2, length=15, terminated=True)
     held_out, training = episodes(rng, 6), episodes(rng, 3)
-    pool = held_out + training
+    pool = learner + held_out + training
     gap = np.mean([expectation(t, pool) for t in learner], axis=0) - np.mean(
         [expectation(t, pool) for t in held_out], axis=0
     )
@@ -98,16 +101,16 @@ def test_linear_gaps_are_the_norms_of_the_difference_of_feature_expectations(rng
 def test_the_kernel_distance_is_the_unbiased_mmd_over_pairs_of_different_episodes(rng) -> None:
     learner = episodes(rng, 3, length=10, shift=1.0) + episodes(rng, 1, length=6, terminated=True)
     held_out = episodes(rng, 3, length=10)
-    features = Features(held_out, SPEC)
+    features = Features(learner + held_out, SPEC)
     steps = [features.standardised(*encoded_pairs(t, SPEC)) for t in learner + held_out]
     absorbing = [1.0 - len(t) / SPEC.horizon if t.terminated else 0.0 for t in learner + held_out]
-    expert = np.concatenate(steps[4:])
-    distances = [np.sum((x - y) ** 2) for i, x in enumerate(expert) for y in expert[:i]]
+    everyone = np.concatenate(steps)
+    distances = [np.sum((x - y) ** 2) for i, x in enumerate(everyone) for y in everyone[:i]]
     bandwidth = np.median(distances)
 
     def inner(i: int, j: int) -> float:
         alive = np.mean([np.exp(-np.sum((x - y) ** 2) / (2 * bandwidth)) for x in steps[i] for y in steps[j]])
-        return (1 - absorbing[i]) * (1 - absorbing[j]) * alive + absorbing[i] * absorbing[j]
+        return float((1 - absorbing[i]) * (1 - absorbing[j]) * alive + absorbing[i] * absorbing[j])
 
     mine, theirs = range(4), range(4, 7)
     expected = (
@@ -140,8 +143,22 @@ def test_the_learned_cost_is_averaged_over_occupancies(rng) -> None:
     assert certify(learner, held_out, spec=SPEC).learned_cost is None
 
 
+def test_a_learned_cost_is_asked_with_encoded_actions_and_for_the_absorbing_state(rng) -> None:
+    """An object that also takes actions in the environment's units must not be handed encoded ones as such."""
+    player = cost_player(LinearConfig()).sized(3, 2, 0.99)
+    observed, taken = (rng.normal(size=(50, size)).astype(np.float32) for size in (3, 2))
+    shown = Pairs(observed, taken, np.ones(50, np.float32))
+    view = player.init(0, shown).view
+    view = view._replace(params=np.arange(1.0, 1 + view.params.size, dtype=np.float32), absorbing=np.float32(0.25))
+    learned = LearnedCost(player, view, SPEC, 0.99)
+    learner, held_out = episodes(rng, 4, length=25, terminated=True, shift=0.5), episodes(rng, 4)
+    found = certify(learner, held_out, spec=SPEC, cost=learned).learned_cost
+    assert found == certify(learner, held_out, spec=SPEC, cost=learned.encoded, absorbing_cost=0.25).learned_cost
+    assert found != certify(learner, held_out, spec=SPEC, cost=learned.__call__, absorbing_cost=0.25).learned_cost
+
+
 def prepared(learner: list[Trajectory], held_out: list[Trajectory], spec: EnvSpec = SPEC) -> certificate._Sets:
-    features = Features(held_out, spec)
+    features = Features(learner + held_out, spec)
     made = [certificate._episode(t, features, None, None) for t in encode(learner + held_out, spec)]
     n, count = len(learner), len(made)
     return certificate._Sets(made, np.arange(n), np.arange(n, count), np.arange(n, count))
@@ -369,8 +386,36 @@ def test_the_actual_split_counts_among_the_permuted_ones(rng) -> None:
     found = certify(episodes(rng, 10, shift=9.0), episodes(rng, 10), spec=SPEC, resamples=300)
     assert [measure.p_value for measure in (found.linear_l2, found.linear_simplex, found.kernel)] == [1 / 301] * 3
     assert found.classifier.p_value == 1 / (certificate.CLASSIFIER_PERMUTATIONS + 1)
-    assert permutation_p_value(1.0, np.array([0.0, 1.0, 2.0])) == 3 / 4, "equal counts as at least as large"
-    assert permutation_p_value(3.0, np.zeros(9)) == 1 / 10
+
+
+def test_all_ways_to_deal_are_tried_where_they_are_few(rng) -> None:
+    """Three high numbers against four low ones: 1 of 35 ways; with ties, all that leave as much."""
+
+    def p_value(*numbers: float) -> float:
+        x = np.array(numbers)
+        statistic = lambda mine, theirs: x[mine].mean(1) - x[theirs].mean(1)  # noqa: E731
+        return permutation_p_value(statistic, 3, 7, permutations=100, rng=rng)
+
+    assert p_value(9, 8, 7, 1, 2, 3, 4) == 1 / 35
+    assert p_value(9, 8, 0.7 + 0.1, 1, 2, 3, 0.8) == 5 / 35
+    assert p_value(1, 2, 3, 4, 5, 6, 7) == 1.0
+
+
+def test_p_values_have_their_level_where_few_episodes_are_held_out(rng, monkeypatch) -> None:
+    """Units taken from the four held-out episodes alone show here: 10 % to 50 % of the p-values are below 5 %."""
+    monkeypatch.setattr(certificate, "CLASSIFIER_PERMUTATIONS", 40)
+    spec = EnvSpec("Wide-v0", "continuous", 20, 1, (-1.0,), (1.0,), (1,), horizon=6)
+
+    def wide(count: int) -> list[Trajectory]:
+        places = 3.0 * rng.normal(size=(count, 1, 20)) + rng.normal(size=(count, 7, 20))
+        return [Trajectory(each, rng.uniform(-1, 1, (6, 1)), truncated=True) for each in places.astype(np.float32)]
+
+    found = [certify(wide(8), wide(4), spec=spec, resamples=100) for _ in range(200)]
+    for name in ("linear_l2", "linear_simplex", "kernel", "classifier"):
+        p_values = np.array([getattr(each, name).p_value for each in found])
+        assert (p_values <= 0.05).sum() <= stats.binom(200, 0.05).ppf(0.999), name
+        # at every level, not only at that one
+        assert stats.kstest(p_values, "uniform", alternative="greater").pvalue > 0.001, name
 
 
 # The true return, and what is written --------------------------------------------------------------------------------
@@ -407,6 +452,46 @@ def test_it_is_written_as_plain_json_and_as_a_table(rng, tmp_path) -> None:
     assert len(rows) == 7
     assert all(len(row) == len(found.columns) for row in rows)
     assert "too few episodes" in found.linear_l2.verdict
+
+
+# The distance alone --------------------------------------------------------------------------------------------------
+
+
+def test_the_distance_is_the_certificates_kernel_distance(rng) -> None:
+    learner, expert = episodes(rng, 5, shift=0.5), episodes(rng, 6)
+    found = imitation_distance(learner, expert, spec=SPEC)
+    assert found == pytest.approx(certify(learner, expert, spec=SPEC).kernel.value, rel=1e-12)
+    silent = [replace(t, rewards=None) for t in learner]
+    assert imitation_distance(silent, expert, spec=SPEC) == found
+
+
+@pytest.mark.parametrize("demonstrations", [1, 5])
+def test_the_distance_orders_policies_without_a_reward(rng, demonstrations: int) -> None:
+    """Two experts, one that stands where the expert hardly ever is, one that falls half-way, one that falls at once."""
+    expert = episodes(rng, demonstrations, spread=0.0)
+
+    def far(count: int, **how: Any) -> float:
+        return imitation_distance(episodes(rng, count, spread=0.0, **how), expert, spec=SPEC)
+
+    found = [
+        far(5),
+        far(5, shift=4.0),
+        far(5, length=20, terminated=True),
+        far(5, length=4, terminated=True),
+    ]
+    assert found == sorted(found)
+    assert abs(found[0]) < 0.05 < 0.2 < found[1] < found[2] < found[3] < 2.0
+    assert far(1, shift=400.0) < 2.0, "a single runaway is far, and no farther than that"
+
+
+def test_the_distance_takes_episodes_as_the_runner_gives_them() -> None:
+    runner = EpisodeRunner("CartPole-v1", parallel=2)
+    played = runner.run(envs.UniformPolicy(runner.spec).act, [1, 2])
+    runner.close()
+    shown = record_demos("CartPole-v1", envs.UniformPolicy(runner.spec).act, episodes=3, seed=1)
+    assert imitation_distance(played, shown, spec=runner.spec) < 0.5
+    with pytest.raises(InputError, match="2 episodes and 0 demonstrations"):
+        imitation_distance(played, [], spec=runner.spec)
 
 
 # Bad input -----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from oal import demos, envs, tabular
     from oal.deep import callbacks
     from oal.deep.bc import BC
-    from oal.deep.certificate import certify
+    from oal.deep.certificate import certify, imitation_distance
     from oal.deep.learned_cost import LearnedCost
     from oal.deep.loop import GAIL, OAL
     from oal.deep.policy import Policy
@@ -44,6 +44,7 @@ _NAMES = {
     "Policy": "deep.policy",
     "TabularOAL": "tabular.learner",
     "certify": "deep.certificate",
+    "imitation_distance": "deep.certificate",
 }
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "certify",
     "demos",
     "envs",
+    "imitation_distance",
     "mdp",
     "prior",
     "regret",

@@ -1,8 +1,9 @@
 """Means with confidence intervals, and what resampling and permuting need."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -91,12 +92,33 @@ def resampled_shares(rng: np.random.Generator, draws: int, size: int, count: int
     return rng.multinomial(draws, np.full(size, 1.0 / size), size=count) / draws
 
 
-def random_splits(rng: np.random.Generator, first: int, size: int, count: int) -> NDArray[np.bool_]:
-    """Split `size` items at random into `first` and the rest, `count` times: who is among the first [count, size]."""
-    return rng.permuted(np.broadcast_to(np.arange(size) < first, (count, size)), axis=1)
+def permutation_p_value(
+    statistic: Callable[[NDArray[np.int64], NDArray[np.int64]], Array],
+    first: int,
+    size: int,
+    *,
+    permutations: int,
+    rng: np.random.Generator,
+) -> float:
+    """Return how often `size` items that are dealt anew into `first` and the rest differ as much as the actual ones.
 
+    `statistic` takes the items of both sides [k, first], [k, size - first] and gives k numbers, large for a large
+    difference; it must know the items by nothing but their side. Actually the first items are the first side. The
+    p-value is exact, and never 0: all ways to deal are tried if there are no more than `permutations`.
+    """
+    from scipy.stats import permutation_test
 
-def permutation_p_value(value: float, permuted: Array) -> float:
-    """Return how often permuted values are at least as large, the actual one counted among them: never 0."""
-    slack = 1e-9 * max(abs(value), 1e-12)  # rounding must not part equal values
-    return float((1 + (permuted >= value - slack).sum()) / (1 + len(permuted)))
+    items = np.arange(size)
+    sides = items[:first], items[first:]
+    value = float(statistic(*(side[None] for side in sides))[0])
+
+    def tied(mine: Any, theirs: Any, axis: int) -> Array:
+        found = statistic(*(np.atleast_2d(side).astype(np.int64) for side in (mine, theirs)))
+        # rounding must not part equal values
+        found = np.where(np.isclose(found, value, rtol=1e-9, atol=1e-21), value, found)
+        return found.reshape(np.shape(mine)[:-1])
+
+    test = permutation_test(
+        sides, tied, vectorized=True, n_resamples=permutations, alternative="greater", axis=-1, rng=rng
+    )
+    return float(test.pvalue)

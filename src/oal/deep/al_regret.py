@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 class Features:
-    """The linear class's features: (observation, action) standardised by the expert's steps, and the absorbing state.
+    """The linear class's features: (observation, action) standardised by some episodes' steps, and the absorbing state.
 
-    A feature in which the expert never varies keeps its own unit.
+    A feature in which these never vary keeps its own unit.
     """
 
     def __init__(
-        self, expert: Sequence[Trajectory | Encoded], spec: EnvSpec, *, names: Sequence[str] | None = None
+        self, episodes: Sequence[Trajectory | Encoded], spec: EnvSpec, *, names: Sequence[str] | None = None
     ) -> None:
         names = input_names(spec) if names is None else names
         if len(names) != spec.observation_size + spec.action_size:
@@ -36,8 +36,7 @@ class Features:
                 f"{len(names)} names are given for {spec.observation_size} observations and {spec.action_size} actions"
             )
         self.names = (*names, "absorbing")
-        episodes = encode(expert, spec)
-        steps = np.concatenate([np.concatenate([episode.observation, episode.action], axis=1) for episode in episodes])
+        steps = np.concatenate([np.concatenate([e.observation, e.action], axis=1) for e in encode(episodes, spec)])
         self.spec = spec
         self.mean = steps.mean(axis=0, dtype=np.float64)
         std = steps.std(axis=0, dtype=np.float64)

@@ -3,10 +3,10 @@
 Learner and expert are compared as occupancies: each episode spreads a mass of 1 over its horizon, and what is left
 after a true termination lies in the absorbing state (`oal.envs.occupancy_masses`). So a policy that dies early differs
 from one that lives, whatever it does before. The rest of an episode that was cut off is unknown: it counts like the
-expert's mean in the linear features, and is left out of the other measures.
+mean of all steps in the linear features, and is left out of the other measures.
 
 Four of the measures are the worst gap  max_{c in C} <c, μ - μ_E>  over a symmetric class C of costs:
-    linear, L2       weights of norm at most 1 on the standardised (observation, action) and the absorbing coordinate
+    linear, L2       weights of norm at most 1 on (observation, action), standardised over all episodes, and absorbing
     linear, simplex  convex hull of these features and their negatives (largest absolute coordinate)
     kernel           unit ball of the Gaussian kernel's space; the square of that gap is MMD²
     learned cost     one cost and its negative
@@ -22,7 +22,8 @@ Statistics. Steps of an episode depend on each other, so whole episodes are resa
   number: halves of the demonstrations would be smaller sets than those compared, and differ more. The classifier is the
   exception. It would recognise an episode drawn twice, so there the expert's episodes are split without repetition; the
   expected value, 0.5, does not depend on the sizes.
-- p-values are exact: they permute whole episodes between learner and held-out demonstrations.
+- p-values are exact: they permute whole episodes between learner and held-out demonstrations, and nothing that the
+  measures are made of (units of the features, width of the kernel, covariance of the classifier) knows which are which.
 """
 
 import math
@@ -40,7 +41,6 @@ from oal.base.stats import (
     Mean,
     mean_interval,
     permutation_p_value,
-    random_splits,
     resampled_shares,
     satterthwaite,
     student_widening,
@@ -49,10 +49,13 @@ from oal.deep.al_regret import Features, episode_masses
 from oal.demos import Trajectory
 from oal.demos.pairs import Encoded, encode
 from oal.envs import EnvSpec
+from oal.envs.episodes import Episode
 from oal.errors import InputError, at_least
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Float32, Float64, Int64
+    from jaxtyping import Float, Float32, Float64, Int64
+
+    from oal.deep.learned_cost import LearnedCost
 
 Cost = Callable[["Float32[np.ndarray, 'T O']", "Float32[np.ndarray, 'T A']"], "Float[Any, 'T']"]
 """(observations, encoded actions) -> costs of the T steps."""
@@ -220,7 +223,7 @@ def certify(
     *,
     spec: EnvSpec,
     training: Sequence[Trajectory] = (),
-    cost: Cost | None = None,
+    cost: "LearnedCost | Cost | None" = None,
     absorbing_cost: float | None = None,
     random_return: float | None = None,
     names: Sequence[str] | None = None,
@@ -234,9 +237,17 @@ def certify(
     expert's own episodes differ. Against them as `held_out` a learner looks closer than it is. Rollouts need reset
     seeds of their own: those of the demonstrations would give both sides the same beginnings.
 
-    `cost` is a learned cost, `absorbing_cost` what it asks for each step after a termination. `names` are those of the
-    observation's and the encoded action's coordinates. Everything is deterministic from `seed`.
+    `cost` is a learned cost, or any function of flat observations and encoded actions; `absorbing_cost` is what it asks
+    for each step after a termination, which a learned cost knows. `names` are those of the coordinates of observation
+    and encoded action. Everything is deterministic from `seed`.
     """
+    if cost is not None:
+        from oal.deep.learned_cost import LearnedCost
+
+        if isinstance(cost, LearnedCost):
+            absorbing_cost = cost.absorbing if absorbing_cost is None else absorbing_cost
+            # as a function it would take actions in the environment's units
+            cost = cost.encoded
     rollouts, held_out, training = list(rollouts), list(held_out), list(training)
     for name, episodes in (("rollouts", rollouts), ("held-out demonstrations", held_out)):
         if len(episodes) < 2:
@@ -256,7 +267,7 @@ def certify(
     rollouts, held_out, training = (_at_most(episodes, draw) for episodes in (rollouts, held_out, training))
     n, m = len(rollouts), len(held_out)
     encoded = encode([*rollouts, *held_out, *training], spec)
-    features = Features(encoded[n:], spec, names=names)
+    features = Features(encoded, spec, names=names)
     episodes = [_episode(episode, features, cost, absorbing_cost) for episode in encoded]
     sets = _Sets(episodes, np.arange(n), np.arange(n, n + m), np.arange(n, len(episodes)))
 
@@ -285,12 +296,38 @@ def certify(
             )
         ),
         classifier=_classify(sets, confidence, resamples, seeding.generator(seed, "certificate", 3)),
-        kernel=_kernel(gap, _gram(sets, seeding.generator(seed, "certificate", 4))),
+        kernel=_kernel(gap, _gram(episodes, seeding.generator(seed, "certificate", 4))),
         returns=returns,
         lengths=lengths,
         worst_l2=dict(zip(features.names, (difference / max(length, 1e-300)).tolist(), strict=True)),
         worst_simplex=f"{'+' if difference[worst] >= 0 else '-'} {features.names[worst]}",
     )
+
+
+def imitation_distance(
+    episodes: Sequence[Trajectory | Episode], expert: Sequence[Trajectory | Episode], *, spec: EnvSpec, seed: int = 0
+) -> float:
+    """Return how far some episodes of a policy are from demonstrations: the certificate's kernel distance, MMD².
+
+    It needs no reward, and takes about as long as a few episodes of a simulator: enough for every evaluation. 0 on
+    average for two sets of expert episodes, at most 2; a random policy's own distance is the unit to read it in. For
+    policies compared with the same demonstrations the smaller is the closer; take as many episodes of each.
+    """
+    recorded = [
+        e if isinstance(e, Trajectory) else Trajectory(e.observations, e.actions, None, e.terminated, e.truncated)
+        for e in (*episodes, *expert)
+    ]
+    n = len(episodes)
+    if not 0 < n < len(recorded):
+        raise InputError(f"{n} episodes and {len(expert)} demonstrations are given: at least one of each is needed")
+    draw = seeding.generator(seed, "certificate-episodes")
+    sides = [_at_most(side, draw) for side in (recorded[:n], recorded[n:])]
+    encoded = encode([*sides[0], *sides[1]], spec)
+    features = Features(encoded, spec)
+    made = [_episode(episode, features, None, None) for episode in encoded]
+    weights = np.where(np.arange(len(made)) < len(sides[0]), 1.0, -1.0)
+    gram = _gram(made, seeding.generator(seed, "certificate", 4))
+    return float(_squared_distance(gram, weights[None])[0])
 
 
 def _at_most(episodes: list[Trajectory], rng: np.random.Generator) -> list[Trajectory]:
@@ -346,7 +383,8 @@ class _Gap:
     ) -> None:
         self.name, self.sets, self.confidence = name, sets, confidence
         n, m, p, size = len(sets.learner), len(sets.held_out), len(sets.expert), len(sets.episodes)
-        self.value = float(seminorm(self._difference(np.arange(n + m)[None] < n))[0])
+        self.actual = self._difference(sets.learner[None], sets.held_out[None])
+        self.value = float(seminorm(self.actual)[0])
 
         # each set's spread about its own mean; resampling n episodes shows only (n-1)/n of the variance
         moved = np.zeros((resamples, size))
@@ -364,14 +402,25 @@ class _Gap:
         """Expert against expert, for sets of the same sizes."""
         self.null_widening = student_widening(confidence, p - 1)
 
-        self.splits = random_splits(rng, n, n + m, resamples)
-        self.permuted = seminorm(self._difference(self.splits))
+        self.seminorm, self.resamples, self.rng = seminorm, resamples, rng
 
-    def _difference(self, learner: "Bool[np.ndarray, 'k M']") -> "Float64[np.ndarray, 'k N']":
-        """Weights of the difference of means, for each way to split learner and held-out episodes."""
+    def _p_value(self, statistic: Seminorm) -> float:
         n, m = len(self.sets.learner), len(self.sets.held_out)
-        weights = np.zeros((len(learner), len(self.sets.episodes)))
-        weights[:, : n + m] = np.where(learner, 1 / n, -1 / m)
+        return permutation_p_value(
+            lambda mine, theirs: statistic(self._difference(mine, theirs)),
+            n,
+            n + m,
+            permutations=self.resamples,
+            rng=self.rng,
+        )
+
+    def _difference(
+        self, mine: "Int64[np.ndarray, 'k n']", theirs: "Int64[np.ndarray, 'k m']"
+    ) -> "Float64[np.ndarray, 'k N']":
+        """Weights of the difference of means of two sets of episodes, k times."""
+        weights = np.zeros((len(mine), len(self.sets.episodes)))
+        np.put_along_axis(weights, mine, 1 / mine.shape[1], axis=1)
+        np.put_along_axis(weights, theirs, -1 / theirs.shape[1], axis=1)
         return weights
 
     def verdict(self, value: float, scale: float, scale_high: float) -> str:
@@ -398,7 +447,7 @@ class _Gap:
             self.value + self.radius,
             scale,
             scale_high,
-            permutation_p_value(self.value, self.permuted),
+            self._p_value(self.seminorm),
             self.verdict(self.value, scale, scale_high),
         )
 
@@ -410,10 +459,9 @@ class _Gap:
             verdict += f", {'dearer' if value > 0 else 'cheaper'}"
         return replace(found, value=value, low=value - self.radius, high=value + self.radius, verdict=verdict)
 
-    def squared_measure(self, unbiased: Callable[["Bool[np.ndarray, 'k M']"], "Float64[np.ndarray, 'k']"]) -> Measure:
+    def squared_measure(self, unbiased: Seminorm) -> Measure:
         """As `measure`, for the gap's square without the part that noise adds."""
-        n, m = len(self.sets.learner), len(self.sets.held_out)
-        value = float(unbiased(np.arange(n + m)[None] < n)[0])
+        value = float(unbiased(self.actual)[0])
         squares = self.null**2
         scale = float(np.median(np.abs(squares - squares.mean())))
         scale_high = float(np.quantile(squares, self.confidence) * self.null_widening**2 - squares.mean())
@@ -424,7 +472,7 @@ class _Gap:
             (self.value + self.radius) ** 2,
             scale,
             scale_high,
-            permutation_p_value(value, unbiased(self.splits)),
+            self._p_value(unbiased),
             self.verdict(max(value, 0.0), scale, scale_high),
         )
 
@@ -441,13 +489,13 @@ def _variance(seminorm: Seminorm, index: "Int64[np.ndarray, 'n']", size: int) ->
 
 
 def _drawn(
-    sets: _Sets, points: int, rng: np.random.Generator
+    episodes: Sequence[_Episode], points: int, rng: np.random.Generator
 ) -> tuple["Float64[np.ndarray, 'N k D']", "Float64[np.ndarray, 'N k']"]:
     """Draw at most `points` steps of each episode: features and weights; short ones are filled up."""
-    points = min(points, max(len(episode.features) for episode in sets.episodes))
-    features = np.zeros((len(sets.episodes), points, sets.episodes[0].features.shape[1]))
-    weights = np.zeros((len(sets.episodes), points))
-    for i, episode in enumerate(sets.episodes):
+    points = min(points, max(len(episode.features) for episode in episodes))
+    features = np.zeros((len(episodes), points, episodes[0].features.shape[1]))
+    weights = np.zeros((len(episodes), points))
+    for i, episode in enumerate(episodes):
         count = min(points, len(episode.features))
         chosen = rng.choice(len(episode.features), count, replace=False)
         features[i, :count] = episode.features[chosen]
@@ -455,20 +503,21 @@ def _drawn(
     return features, weights
 
 
-def _gram(sets: _Sets, rng: np.random.Generator) -> "Float64[np.ndarray, 'N N']":
+def _gram(episodes: Sequence[_Episode], rng: np.random.Generator) -> "Float64[np.ndarray, 'N N']":
     """Return the inner products of the episodes' mean embeddings in the Gaussian kernel's space.
 
-    The bandwidth is the median distance of the expert's steps. The absorbing state is a separate point, at distance
-    infinity. An episode's product with itself leaves out pairs of one step with itself, as if all steps were known.
+    The bandwidth is the median distance of all steps, whoever took them. The absorbing state is a separate point, at
+    distance infinity. An episode's product with itself leaves out pairs of one step with itself, as if all steps were
+    known.
     """
-    count = len(sets.episodes)
-    features, weights = _drawn(sets, max(10, KERNEL_POINTS // count), rng)
+    count = len(episodes)
+    features, weights = _drawn(episodes, max(10, KERNEL_POINTS // count), rng)
     points = weights.shape[1]
     flat, weight = features.reshape(count * points, -1).astype(np.float32), weights.ravel()
     squares = np.einsum("ij,ij->i", flat, flat)
     distances = np.maximum(squares[:, None] + squares - 2.0 * (flat @ flat.T), 0.0)
-    expert = np.flatnonzero((weight > 0.0) & (np.arange(len(flat)) >= sets.expert[0] * points))
-    some = rng.choice(expert, min(len(expert), 1_000), replace=False)
+    taken = np.flatnonzero(weight > 0.0)
+    some = rng.choice(taken, min(len(taken), 1_000), replace=False)
     between = distances[np.ix_(some, some)][np.triu_indices(len(some), 1)]
     median = float(np.median(between[between > 0.0])) if (between > 0.0).any() else 1.0
     kernel = np.exp(distances / np.float32(-2.0 * median))
@@ -481,29 +530,34 @@ def _gram(sets: _Sets, rng: np.random.Generator) -> "Float64[np.ndarray, 'N N']"
     # a single known step has no other to be paired with
     own = np.where(rest > 0.0, (np.diag(gram) - itself) * alive**2 / np.where(rest > 0.0, rest, 1.0), alive**2)
     np.fill_diagonal(gram, own)
-    absorbing = np.array([episode.absorbing for episode in sets.episodes])
+    absorbing = np.array([episode.absorbing for episode in episodes])
     return gram + np.outer(absorbing, absorbing)
+
+
+def _squared_distance(
+    gram: "Float64[np.ndarray, 'N N']", weights: "Float64[np.ndarray, 'k N']"
+) -> "Float64[np.ndarray, 'k']":
+    """MMD² over pairs of different episodes, of those with positive and those with negative weights.
+
+    An episode that is alone on its side is paired with itself.
+    """
+    mine, theirs = (weights > 0.0).astype(np.float64), (weights < 0.0).astype(np.float64)
+    own = np.diag(gram)
+
+    def within(member: "Float64[np.ndarray, 'k N']") -> "Float64[np.ndarray, 'k']":
+        size, alone = member.sum(axis=1), member @ own
+        pairs = np.einsum("bi,bi->b", member @ gram, member) - alone
+        return np.where(size > 1.0, pairs / np.maximum(size * (size - 1.0), 1.0), alone)
+
+    across = np.einsum("bi,bi->b", mine @ gram, theirs) / (mine.sum(axis=1) * theirs.sum(axis=1))
+    return within(mine) + within(theirs) - 2.0 * across
 
 
 def _kernel(gap: Callable[[str, Seminorm, int], _Gap], gram: "Float64[np.ndarray, 'N N']") -> Measure:
     def seminorm(weights: "Float64[np.ndarray, 'k N']") -> "Float64[np.ndarray, 'k']":
         return np.sqrt(np.maximum(np.einsum("bi,bi->b", weights @ gram, weights), 0.0))
 
-    def unbiased(learner: "Bool[np.ndarray, 'k M']") -> "Float64[np.ndarray, 'k']":
-        """MMD² over pairs of different episodes, for each way to split them into two sets."""
-        both = learner.shape[1]
-        mine, theirs = learner.astype(np.float64), (~learner).astype(np.float64)
-        own = np.diag(gram)[:both]
-        inner = gram[:both, :both]
-
-        def within(member: "Float64[np.ndarray, 'k M']") -> "Float64[np.ndarray, 'k']":
-            size = member.sum(axis=1)
-            return (np.einsum("bi,bi->b", member @ inner, member) - member @ own) / (size * (size - 1.0))
-
-        across = np.einsum("bi,bi->b", mine @ inner, theirs) / (mine.sum(axis=1) * theirs.sum(axis=1))
-        return within(mine) + within(theirs) - 2.0 * across
-
-    return gap("kernel distance, MMD²", seminorm, 5).squared_measure(unbiased)
+    return gap("kernel distance, MMD²", seminorm, 5).squared_measure(lambda weights: _squared_distance(gram, weights))
 
 
 # ----------------------------------------------------------------------------------------------------------------
@@ -519,7 +573,7 @@ class _Scoring:
     """
 
     def __init__(self, sets: _Sets, members: "Int64[np.ndarray, 'N']", rng: np.random.Generator) -> None:
-        chosen = sets._replace(episodes=[sets.episodes[i] for i in members])
+        chosen = [sets.episodes[i] for i in members]
         features, weights = _drawn(chosen, CLASSIFIER_POINTS, rng)
         count, points, size = features.shape
         first, second = np.triu_indices(size)
@@ -535,7 +589,7 @@ class _Scoring:
         rows = np.zeros((count, points + 1, x.shape[1] + 1))
         rows[:, :-1, :-1] = x.reshape(count, points, -1)
         rows[:, -1, -1] = 1.0
-        self.weights = np.concatenate([weights, [[episode.absorbing] for episode in chosen.episodes]], axis=1)
+        self.weights = np.concatenate([weights, [[episode.absorbing] for episode in chosen]], axis=1)
         means = np.einsum("nk,nkd->nd", self.weights, rows)
         flat = rows.reshape(-1, rows.shape[2])
         covariance = (flat * (self.weights.ravel() / count)[:, None]).T @ flat
@@ -559,11 +613,11 @@ class _Scoring:
         higher = 0.5 * ((difference > tie).astype(np.float64) + (difference >= -tie))
         return np.einsum("pk,pk->p", self.weights[one], np.einsum("pkl,pl->pk", higher, self.weights[other]))
 
-    def of_splits(
-        self, splits: "Bool[np.ndarray, 'k N']", pairs: tuple[np.ndarray, np.ndarray]
+    def mean_areas(
+        self, mine: "Int64[np.ndarray, 'k n']", theirs: "Int64[np.ndarray, 'k m']", pairs: tuple[np.ndarray, ...]
     ) -> "Float64[np.ndarray, 'k']":
-        """Return the mean area over the pairs for each way to split the episodes into two sets."""
-        return np.array([self.areas(np.flatnonzero(mine), np.flatnonzero(~mine), *pairs).mean() for mine in splits])
+        """Return the mean area over the pairs of places, for each way to deal the episodes into two sets."""
+        return np.array([self.areas(*sides, *pairs).mean() for sides in zip(mine, theirs, strict=True)])
 
 
 def _classify(sets: _Sets, confidence: float, resamples: int, rng: np.random.Generator) -> Measure:
@@ -584,16 +638,21 @@ def _classify(sets: _Sets, confidence: float, resamples: int, rng: np.random.Gen
     radius = float(np.quantile(np.abs(drawn - value), confidence)) * widening
 
     pairs = _some_pairs(n, m, rng)
-    found = float(scoring.areas(sets.learner, sets.held_out, *pairs).mean())
-    permuted = scoring.of_splits(random_splits(rng, n, n + m, CLASSIFIER_PERMUTATIONS), pairs)
-    p_value = permutation_p_value(found, permuted)
+    p_value = permutation_p_value(
+        lambda mine, theirs: scoring.mean_areas(mine, theirs, pairs),
+        n,
+        n + m,
+        permutations=CLASSIFIER_PERMUTATIONS,
+        rng=rng,
+    )
 
     scale = scale_high = math.nan
     if len(sets.expert) >= 4:
         expert = _Scoring(sets, sets.expert, rng)
         half = len(sets.expert) // 2
         pairs = _some_pairs(half, len(sets.expert) - half, rng)
-        null = expert.of_splits(random_splits(rng, half, len(sets.expert), CLASSIFIER_PERMUTATIONS), pairs)
+        dealt = rng.permuted(np.tile(np.arange(len(sets.expert)), (CLASSIFIER_PERMUTATIONS, 1)), axis=1)
+        null = expert.mean_areas(dealt[:, :half], dealt[:, half:], pairs)
         scale, scale_high = float(np.median(null)), float(np.quantile(null, confidence))
     if min(n, m) < ENOUGH_EPISODES:
         verdict = "too few episodes to tell"
