@@ -54,6 +54,7 @@ class RunFolder:
         self.table = path / "metrics.csv"
         self.checkpoint = path / "checkpoint.safetensors"
         self.best = path / "best.safetensors"
+        self.clone = path / "clone.safetensors"
         self.policy = path / "policy.safetensors"
         self.cost = path / "cost.safetensors"
         self.demos = path / "demos.npz"

@@ -38,6 +38,7 @@ def train(
     evaluation_episodes: int = typer.Option(10, help="Episodes per evaluation."),
     checkpoint_every: int = typer.Option(25_000, help="Steps between checkpoints; a multiple of 1,000."),
     stop_at_return: float | None = typer.Option(None, help="Stop early once an evaluation reaches this mean return."),
+    select: str = typer.Option("distance", help="best.safetensors: nearest to the demonstrations, or largest return."),
     tensorboard: bool = TENSORBOARD,
     wandb: str | None = WANDB,
     threads: int = THREADS,
@@ -47,6 +48,7 @@ def train(
     _prepare(threads)
     from oal.base import config
     from oal.deep.presets import preset as make_config
+    from oal.errors import choice
     from oal.lab import run as training
 
     settings = dict(config.parse(text) for text in set_)
@@ -64,6 +66,7 @@ def train(
             evaluation_episodes=evaluation_episodes,
             checkpoint_every=checkpoint_every,
             stop_at_return=stop_at_return,
+            select=choice("select", select, ("distance", "return")),
         ),
         out if out is not None else Path("runs") / f"{env.replace('/', '_')}-{policy}-{cost}-{seed}",
     )
@@ -171,4 +174,7 @@ def _go(run: "Run", *, quiet: bool, tensorboard: bool, wandb: str | None) -> Non
     expert = run.folder.metadata.get("expert_return")
     against = "" if expert is None else f"; the expert's is {expert:.1f}"
     console.say(f"{run.folder}: {learner.step:,} steps, return {last['evaluation_return']:.1f}{against}")
+    worse = run.worse_than_clone()
+    if worse is not None:
+        console.say(f"Note: {worse}.")
     learner.close()

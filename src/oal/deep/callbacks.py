@@ -9,13 +9,13 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from oal.deep.loop import OAL, Scored
 from oal.envs import Evaluation
-from oal.errors import InputError, MissingExtraError, at_least
+from oal.errors import InputError, MissingExtraError, at_least, choice
 
 Sink = Callable[[Mapping[str, Any]], None]
 """Takes one record: a step and named numbers."""
@@ -40,28 +40,55 @@ class Every:
 
 def evaluation_notes(evaluation: Evaluation) -> dict[str, Any]:
     """What a record says of an evaluation."""
+    distance = {} if evaluation.distance is None else {"evaluation_distance": evaluation.distance}
     return {
+        **distance,
         "evaluation_return": evaluation.mean_return,
         "evaluation_returns": evaluation.returns.tolist(),
         "evaluation_length": float(np.mean(evaluation.lengths)),
     }
 
 
-class Evaluate(Every):
-    """Run whole episodes of the deterministic policy on environments of its own; keep the best policy in a file."""
+Select = Literal["distance", "return"]
+"""What the best policy is: the one nearest to the demonstrations, or the one with the largest return."""
 
-    def __init__(self, every: int = 5_000, *, episodes: int = 10, best: str | os.PathLike[str] | None = None) -> None:
+
+def score(record: Mapping[str, Any], select: Select) -> float | None:
+    """Return what a record's evaluation is worth, the larger the better; None without one."""
+    if select == "return":
+        return record.get("evaluation_return")
+    distance = record.get("evaluation_distance")
+    return None if distance is None else -distance
+
+
+class Evaluate(Every):
+    """Run whole episodes of the deterministic policy on environments of its own; keep the best policy in a file.
+
+    The best is the one nearest to the demonstrations: nobody who imitates needs a reward. Without demonstrations, or
+    with `select="return"`, it is the one with the largest return.
+    """
+
+    def __init__(
+        self,
+        every: int = 5_000,
+        *,
+        episodes: int = 10,
+        best: str | os.PathLike[str] | None = None,
+        select: Select = "distance",
+    ) -> None:
         super().__init__(every)
         at_least("episodes", episodes, 1)
         self.episodes, self.best = episodes, None if best is None else Path(best)
-        self.best_return = -np.inf
+        self.select: Select = choice("select", select, ("distance", "return"))
+        self.best_score = -np.inf
 
     def act(self, learner: OAL) -> None:
         evaluation = learner.evaluate(episodes=self.episodes)
         learner.scored = Scored(learner.step, evaluation)
+        found = score(evaluation_notes(evaluation), self.select if learner.demos is not None else "return")
         # on a tie the later policy: it has seen more
-        if evaluation.mean_return >= self.best_return:
-            self.best_return = evaluation.mean_return
+        if found is not None and found >= self.best_score:
+            self.best_score = found
             if self.best is not None:
                 learner.policy().save(self.best)
 

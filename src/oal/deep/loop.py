@@ -23,6 +23,7 @@ from oal.base import checkpoint, console, seeding
 from oal.base.arrays import below, prefixed
 from oal.deep import bc, presets
 from oal.deep.al_regret import RegretMeter
+from oal.deep.certificate import imitation_distance
 from oal.deep.costs.linear import FeatureFunction
 from oal.deep.normaliser import Normaliser
 from oal.deep.players import CostPlayer, Game, PolicyPlayer, Shapes
@@ -162,14 +163,16 @@ class OAL:
         return self.block_begun // every != self.step // every
 
     def _progress_note(self) -> str:
+        if self.scored is not None and self.scored.evaluation.distance is not None:
+            return f"distance to the expert {self.scored.evaluation.distance:.3f}"
         recent = self.envs.finished[-5:]
         return f"return {np.mean([value for value, _ in recent]):.0f}" if recent else ""
 
-    def pretrain(self, *, progress_bar: bool = False) -> None:
-        """Clone the expert's actions before the first step, if the configuration says so."""
+    def pretrain(self, *, progress_bar: bool = False) -> bool:
+        """Clone the expert's actions before the first step, if the configuration says so; return whether it did."""
         config = self.config.bc_config
         if self._cloned or config is None:
-            return
+            return False
         if self.demos is None:
             raise InputError("there are no demonstrations to clone: give some, or leave out the bc settings")
         # the first member starts from the player's own weights, the others from weights of their own
@@ -186,6 +189,7 @@ class OAL:
         )
         self.player.adopt(members)
         self._cloned = True
+        return True
 
     def _play_block(self, steps: int) -> None:
         before = self.step
@@ -295,7 +299,10 @@ class OAL:
         return policy.predict(flat_observations(self.envs.observation_space, observation), deterministic)
 
     def evaluate(self, *, episodes: int = 10, deterministic: bool = True) -> Evaluation:
-        """Run whole episodes on environments apart from training's, from the same initial states each time."""
+        """Run whole episodes on environments apart from training's, from the same initial states each time.
+
+        Where there are demonstrations, the evaluation says how far from them the episodes are.
+        """
         at_least("episodes", episodes, 1)
         if isinstance(self._source, (gym.Env, VectorEnv)):
             raise InputError("evaluation needs environments of its own: give the environment's id or a function")
@@ -303,7 +310,9 @@ class OAL:
             self._runner = EpisodeRunner(self._source, parallel=min(episodes, 10), horizon=self._horizon)
         policy = self.policy()
         act = policy.act if deterministic else policy.sample
-        return self._runner.evaluate(act, episode_seeds(self.seed, "evaluation", episodes))
+        ran = self._runner.run(act, episode_seeds(self.seed, "evaluation", episodes))
+        distance = None if self.demos is None else imitation_distance(ran, self.demos, spec=self.spec, seed=self.seed)
+        return Evaluation.of(ran, distance)
 
     # ----- saving
 

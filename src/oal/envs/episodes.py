@@ -33,6 +33,19 @@ class Evaluation(NamedTuple):
     returns: "Float[np.ndarray, 'n']"
     lengths: "Int[np.ndarray, 'n']"
     successes: "Bool[np.ndarray, 'n'] | None"
+    distance: float | None = None
+    """From demonstrations, without looking at rewards: the smaller, the closer; None where there are none."""
+
+    @classmethod
+    def of(cls, episodes: "Sequence[Episode]", distance: float | None = None) -> "Evaluation":
+        """Sum up whole episodes."""
+        successes = [episode.success for episode in episodes]
+        return cls(
+            np.array([episode.rewards.sum() for episode in episodes]),
+            np.array([len(episode.rewards) for episode in episodes]),
+            None if None in successes else np.array(successes),
+            distance,
+        )
 
     @property
     def mean_return(self) -> float:
@@ -121,13 +134,7 @@ class EpisodeRunner:
 
     def evaluate(self, act: Act, seeds: Sequence[int]) -> Evaluation:
         """Run one episode from each reset seed and keep the returns, lengths and successes."""
-        episodes = self.run(act, seeds)
-        successes = [episode.success for episode in episodes]
-        return Evaluation(
-            np.array([episode.rewards.sum() for episode in episodes]),
-            np.array([len(episode.rewards) for episode in episodes]),
-            None if None in successes else np.array(successes),
-        )
+        return Evaluation.of(self.run(act, seeds))
 
     def close(self) -> None:
         for env in self.envs:

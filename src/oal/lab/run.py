@@ -64,6 +64,8 @@ class RunConfig:
     evaluation_episodes: int = 10
     checkpoint_every: int = 25_000
     stop_at_return: float | None = None
+    select: callbacks.Select = "distance"
+    """What best.safetensors is: the policy nearest to the demonstrations, or the one with the largest return."""
 
     def __post_init__(self) -> None:
         at_least("steps", self.total_steps, 1)
@@ -108,22 +110,34 @@ class Run:
     def go(self, *, progress_bar: bool = False, sinks: Sequence[callbacks.Sink] = ()) -> OAL:
         """Learn to the end; what stops it is written to status.json before it is raised."""
         config, folder, learner = self.config, self.folder, self.learner
-        evaluation = callbacks.Evaluate(config.evaluate_every, episodes=config.evaluation_episodes, best=folder.best)
-        known = [record.get("evaluation_return") for record in folder.records()]
-        evaluation.best_return = max((value for value in known if value is not None), default=-np.inf)
+        select = "return" if learner.demos is None else config.select
+        evaluation = callbacks.Evaluate(
+            config.evaluate_every, episodes=config.evaluation_episodes, best=folder.best, select=select
+        )
+        record = callbacks.Record(config.log_every, folder.log, *sinks)
+        records = list(folder.records())
+        known = [callbacks.score(each, select) for each in records]
+        evaluation.best_score = max((value for value in known if value is not None), default=-np.inf)
+        returns = [each.get("evaluation_return") for each in records]
+        highest = max((value for value in returns if value is not None), default=-np.inf)
         # first: what comes after writes files, and would make a deleted folder again
         steps: list[Callback] = [lambda _: folder.verify(), evaluation]
         if config.stop_at_return is not None:
             steps.append(callbacks.StopAtReturn(config.stop_at_return))
         steps += [
-            callbacks.Record(config.log_every, folder.log, *sinks),
+            record,
             callbacks.Checkpoint(config.checkpoint_every, folder.checkpoint),
             self._say_where,
         ]
         folder.set_status("running", step=learner.step)
         try:
             # a run that was killed after its early stop has nothing more to learn
-            if config.stop_at_return is None or evaluation.best_return < config.stop_at_return:
+            if config.stop_at_return is None or highest < config.stop_at_return:
+                if learner.pretrain(progress_bar=progress_bar):
+                    # the clone is the first policy, and what learning is measured by
+                    learner.policy().save(folder.clone)
+                    evaluation.act(learner)
+                    record.act(learner)
                 learner.learn(config.total_steps, callback=steps, progress_bar=progress_bar)
             self._finish()
         except KeyboardInterrupt:
@@ -153,6 +167,17 @@ class Run:
                 files.write_json(folder.path / "cost.json", cost.to_json())
         folder.write_table()
         folder.set_status("finished", step=learner.step)
+
+    def worse_than_clone(self) -> str | None:
+        """Say so if the last policy is further from the demonstrations than the clone it started from."""
+        found = [(each["step"], each.get("evaluation_distance")) for each in self.folder.records()]
+        distances = [(step, distance) for step, distance in found if distance is not None]
+        if len(distances) < 2 or distances[0][0] != 0 or distances[-1][1] <= distances[0][1]:
+            return None
+        return (
+            f"the last policy is further from the demonstrations ({distances[-1][1]:.3g}) than the clone it started "
+            f"from ({distances[0][1]:.3g}): take {self.folder.best.name}, or {self.folder.clone.name}"
+        )
 
 
 def select(source: str, env: str, *, trajectories: int | None, subsample: int = 1) -> tuple[Demos, Demos | None]:
@@ -226,9 +251,10 @@ def resume(path: str | Path, *, total_steps: int | None = None, trust: bool = Fa
             config = replace(config, total_steps=total_steps)
             folder.describe(config.to_json(), folder.metadata, kind=config.kind)
         learner = _learner(config, None if config.learner.cost is None else demos.load(folder.demos))
-        if checkpoint.exists(folder.checkpoint):
+        begun = checkpoint.exists(folder.checkpoint)
+        if begun:
             learner.restore(folder.checkpoint)
-        folder.rewind(learner.step)
+        folder.rewind(learner.step if begun else -1)
     except BaseException:
         folder.release()
         raise
