@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from oal.lab.figures import DEEP, TABULAR
+from oal.lab.figures import DEEP, REGIMES, TABULAR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +26,9 @@ Tabular, at the paper's scale unless --quick:
 Deep, as a sweep that can be stopped and started again, ending in a report:
 
 {_listed(DEEP)}
+
+suite: imitation from one, ten subsampled and ten demonstrations, on five tasks, as one table (also of other people's
+demonstrations: --demonstrations FOLDER).
 """
 
 
@@ -44,7 +47,10 @@ def figure(
     threads: int | None = typer.Option(None, help="Parallel runs; all cores if not given."),
     scale: str = typer.Option("small", help="Of a deep figure: smoke (minutes), small (hours), paper (3M steps)."),
     policy: str | None = typer.Option(None, help="Of a deep figure: another policy player, e.g. trpo."),
-    demonstrations: Path | None = typer.Option(None, help="Of a deep figure: a folder with ENV.npz files."),
+    demonstrations: list[Path] = typer.Option([], help="Of a deep figure: a folder with ENV.npz files; repeatable."),
+    regime: list[str] = typer.Option([], help=f"Of the suite: {', '.join(REGIMES)}; repeatable, all if not given."),
+    steps: int | None = typer.Option(None, help="Of the suite: steps of every run; 100,000 (Humanoid 150,000) if not."),
+    only_table: bool = typer.Option(False, "--only-table", help="Of the suite: run nothing, read what is there."),
     against: list[Path] = typer.Option([], help="Of a deep figure: other runs that its claims may compare with."),
     ray: str | None = typer.Option(None, help="Of a deep figure: run on a Ray cluster, auto or HOST:PORT."),
 ) -> None:
@@ -52,9 +58,11 @@ def figure(
     from oal.cli.tabular import given
     from oal.errors import choice
 
-    choice("figure", name, (*TABULAR, *DEEP))
+    choice("figure", name, (*TABULAR, *DEEP, "suite"))
     folder = out or Path("figures") / name
-    if name in DEEP:
+    if name == "suite":
+        _suite(folder, regime, demonstrations, seeds or 3, steps, threads, only_table)
+    elif name in DEEP:
         _deep(name, folder, scale, policy, demonstrations, threads, against, ray)
     else:
         options = given(
@@ -99,7 +107,7 @@ def _deep(
     out: Path,
     scale: str,
     policy: str | None,
-    demonstrations: Path | None,
+    demonstrations: "Sequence[Path]",
     processes: int | None,
     against: "Sequence[Path]",
     ray: str | None,
@@ -118,4 +126,53 @@ def _deep(
     _show(name, claims)
     typer.echo(f"{summary}\nReport: {out / 'report.html'}")
     if not summary.complete:
+        raise typer.Exit(1)
+
+
+def _suite(
+    out: Path,
+    regimes: "Sequence[str]",
+    folders: "Sequence[Path]",
+    seeds: int,
+    steps: int | None,
+    processes: int | None,
+    only_table: bool,
+) -> None:
+    from oal.base import console, runtime
+    from oal.errors import InputError, choice
+    from oal.lab import suite
+    from oal.lab.executors import Processes
+
+    chosen = [choice("regime", regime, REGIMES) for regime in regimes] or list(REGIMES)
+    complete = True
+    if not only_table:
+        runtime.set_threads(1)
+        runtime.keep_compiled_programs()
+        for regime in chosen:
+            sweep = suite.plan(regime, out / "runs", folders=folders, seeds=seeds, steps=steps)
+            console.say(f"{sweep.name}: {len(sweep.runs())} runs in {sweep.out}; it can be stopped and started again.")
+            complete &= sweep.go(Processes(processes), show=True).complete
+    places = [place for regime in chosen if (place := out / "runs" / regime).is_dir()]
+    runs = suite.read(places) if places else []
+    if not runs:
+        raise InputError(f"{out / 'runs'} holds no run with an evaluation: leave out --only-table")
+    per_task, overall = suite.write(runs, out)
+    shown = [
+        "task",
+        "demonstrations",
+        "seeds",
+        "clone",
+        "evaluation 50k",
+        "evaluation 50k, worst",
+        "first at 0.9",
+        "kept",
+    ]
+    for regime in chosen:
+        table = [[row[column] for column in shown] for row in per_task if row["regime"] == regime]
+        if table:
+            console.table(f"{regime}: shares of the expert's return", shown, table)
+    for row in overall:
+        console.say(f"{row['regime']}, {row['tasks']}: inter-quartile mean at 50k {row['evaluation 50k']}")
+    console.say(f"Tables: {out / 'suite.csv'}, {out / 'suite-overall.csv'}")
+    if not complete:
         raise typer.Exit(1)

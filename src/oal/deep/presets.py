@@ -219,7 +219,7 @@ def _default(policy: str, cost: str) -> LearnerConfig:
         "gail": GAILConfig(reading="logit", **network),
     }
     cost_config, replay_config = costs[cost], None
-    networks: dict[str, Any] = {"hidden": (256, 256), "activation": "relu", "prior_weight": 0.08}
+    networks: dict[str, Any] = {"hidden": (256, 256), "activation": "relu", "prior_weight": 0.1}
     policy_config: AnyPolicyConfig
     match policy:
         case "mdpo":
@@ -227,9 +227,9 @@ def _default(policy: str, cost: str) -> LearnerConfig:
         case "sac":
             policy_config = SACConfig(batch_size=128, layer_norm=True)
         case "mdpo-on":
-            policy_config = MDPOOnConfig(standardise_advantages=False, **networks)
+            policy_config = MDPOOnConfig(**networks)
         case _:
-            policy_config = TRPOConfig(standardise_advantages=False, **networks)
+            policy_config = TRPOConfig(**networks)
     if policy in OFF_POLICY:
         replay_config = ReplayConfig(warmup_steps=1_000, updates_per_step=2.0, expert_fraction=0.25)
     else:

@@ -19,7 +19,7 @@ from oal.report import summary
 
 
 def plan(
-    name: str, *, scale: str = "small", policy: str | None = None, out: str | Path, demonstrations: Path | None = None
+    name: str, *, scale: str = "small", policy: str | None = None, out: str | Path, demonstrations: Sequence[Path] = ()
 ) -> Sweep:
     """Return a figure's sweep. Tasks without shipped demonstrations take them from ENV.npz in `demonstrations`."""
     figure, size = DEEP[choice("figure", name, DEEP)], SCALES[choice("scale", scale, SCALES)]
@@ -48,9 +48,10 @@ def plan(
     return Sweep.parse(tables, name=name, source=f"the figure {name}", out=Path(out) / "runs")
 
 
-def _task(env: str, demonstrations: Path | None) -> dict[str, Any]:
-    if demonstrations is not None and (demonstrations / f"{env}.npz").exists():
-        return {"env": env, "demos": str(demonstrations / f"{env}.npz")}
+def _task(env: str, demonstrations: Sequence[Path]) -> dict[str, Any]:
+    for folder in demonstrations:
+        if (folder / f"{env}.npz").exists():
+            return {"env": env, "demos": str(folder / f"{env}.npz")}
     if env not in demos.shipped():
         raise InputError(
             f"no demonstrations of {env} are shipped: make them with  oal expert {env}  and give the folder that "

@@ -299,6 +299,20 @@ _NO_WORSE, _ALIKE, _UNLIKE = (partial(rule, margin=MARGIN) for rule in (at_least
 _TO_GAIL, _TO_NEURAL = (("neural", "gail"), ("linear", "gail")), (("linear", "neural"),)
 _WEIGHTS = ((1.0, 0.0), (10.0, 0.0), (10.0, 1.0))
 
+REGIMES: dict[str, Settings] = {
+    "one": {"trajectories": 1},
+    "subsampled": {"trajectories": 10, "subsample": 20},
+    "ten": {"trajectories": 10},
+}
+"""Of the suite (`oal.lab.suite`): how much of the expert there is to learn from."""
+SUITE_STEPS = {
+    "HalfCheetah-v5": 100_000,
+    "Hopper-v5": 100_000,
+    "Walker2d-v5": 100_000,
+    "Ant-v5": 100_000,
+    "Humanoid-v5": 150_000,
+}
+
 DEEP: dict[str, DeepFigure] = {
     "gail-vs-oal": DeepFigure(
         "linear and neural costs against GAIL; with --policy trpo, on-policy (--against the other's runs).",

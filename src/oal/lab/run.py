@@ -180,26 +180,35 @@ class Run:
         )
 
 
-def select(source: str, env: str, *, trajectories: int | None, subsample: int = 1) -> tuple[Demos, Demos | None]:
-    """Load demonstrations and split them: (to learn from, held out or None)."""
+def select(source: str, env: str, *, trajectories: int | None) -> tuple[Demos, Demos | None]:
+    """Load demonstrations and split them: (to learn from, held out or None), both whole."""
     loaded = demos.load(source or env)
     if trajectories is not None and trajectories > len(loaded):
         raise InputError(f"{source or env} holds {len(loaded)} trajectories, fewer than the {trajectories} asked for")
     chosen = loaded if trajectories is None else loaded[:trajectories]
     rest = None if trajectories is None or trajectories == len(loaded) else loaded[trajectories:]
-    return (chosen if subsample == 1 else chosen.subsample(subsample)), rest
+    return chosen, rest
 
 
 def _metadata(
-    chosen: Demos | None, held_out: Demos | None, spec: EnvSpec, env: str, seed: int, horizon: int | None
+    chosen: Demos | None,
+    held_out: Demos | None,
+    spec: EnvSpec,
+    env: str,
+    seed: int,
+    horizon: int | None,
+    subsample: int = 1,
 ) -> dict[str, Any]:
-    """Where a run comes from, and the two ends of the normalised return where there is an expert."""
+    """Where a run comes from, and the two ends of the normalised return where there is an expert.
+
+    The demonstrations are whole: what is left after subsampling does not tell the expert's return.
+    """
     if chosen is None:
         return provenance() | {"environment": spec.to_json()}
     random = evaluate(env, UniformPolicy(spec, seed=seed).act, episodes=RANDOM_EPISODES, seed=seed, horizon=horizon)
     returns = chosen.returns if held_out is None or held_out.returns is None else held_out.returns
     return provenance() | {
-        "demos_hash": chosen.content_hash,
+        "demos_hash": chosen.subsample(subsample).content_hash,
         "environment": spec.to_json(),
         "expert_return": None if chosen.returns is None else float(np.mean(chosen.returns)),
         "held_out_return": None if returns is None else float(np.mean(returns)),
@@ -211,19 +220,19 @@ def start(config: RunConfig, path: str | Path, *, demonstrations: tuple[Demos, D
     """Begin a run in a new folder; `demonstrations` (to learn from, held out) stand for what `config.demos` names."""
     chosen, held_out = demonstrations or (None, None)
     if chosen is None and config.learner.cost is not None:
-        chosen, held_out = select(
-            config.demos, config.env, trajectories=config.trajectories, subsample=config.subsample
-        )
-    learner = _learner(config, chosen)
-    metadata = _metadata(chosen, held_out, learner.spec, config.env, config.seed, config.horizon) | {
+        chosen, held_out = select(config.demos, config.env, trajectories=config.trajectories)
+    kept = None if chosen is None else chosen.subsample(config.subsample)
+    learner = _learner(config, kept)
+    about = (learner.spec, config.env, config.seed, config.horizon, config.subsample)
+    metadata = _metadata(chosen, held_out, *about) | {
         "environment_state": "saved" if learner.envs.state() is not None else "episodes restart at each checkpoint",
     }
     folder = RunFolder.create(path, config.to_json(), metadata, kind=config.kind)
     try:
         if held_out is not None:
             held_out.save(folder.held_out)
-        if chosen is not None:
-            chosen.save(folder.demos)  # last: a folder that has them can be resumed
+        if kept is not None:
+            kept.save(folder.demos)  # last: a folder that has them can be resumed
     except BaseException:
         folder.release()
         raise
@@ -286,8 +295,8 @@ def clone(
 ) -> Evaluation:
     """Clone demonstrations into a run folder of its own: policy, and one record with its evaluation at step 0."""
     config = config or BCConfig()
-    chosen, held_out = select(source, env, trajectories=trajectories, subsample=subsample)
-    cloner = BC(env, chosen, config=config, seed=seed, horizon=horizon)
+    chosen, held_out = select(source, env, trajectories=trajectories)
+    cloner = BC(env, chosen.subsample(subsample), config=config, seed=seed, horizon=horizon)
     about = {
         "algorithm": "BC",
         "env": env,
@@ -299,7 +308,7 @@ def clone(
         "bc_config": asdict(config),
     }
     folder = RunFolder.create(
-        path, about, _metadata(chosen, held_out, cloner.spec, env, seed, horizon), kind=CLONE_KIND
+        path, about, _metadata(chosen, held_out, cloner.spec, env, seed, horizon, subsample), kind=CLONE_KIND
     )
     try:
         cloner.learn(progress_bar=progress_bar)

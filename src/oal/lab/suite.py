@@ -1,0 +1,196 @@
+"""The suite: imitation from one, from ten subsampled and from ten demonstrations, on five tasks, as one table.
+
+Returns are shares of the return of the expert's other episodes (of the same ones where all are learned from). Every
+number is read from run folders; nothing here trains.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from oal import demos, report
+from oal.base import files
+from oal.base.provenance import provenance
+from oal.errors import InputError
+from oal.lab.figures import REGIMES, SUITE_STEPS
+from oal.lab.sweep import Sweep
+from oal.report import Run, statistics
+
+MARKS = (10_000, 25_000, 50_000, 100_000, 150_000)
+AREA_TO = 50_000
+LEVEL = 0.9
+
+
+def plan(
+    regime: str, out: str | Path, *, folders: Sequence[Path] = (), seeds: int = 3, steps: int | None = None
+) -> Sweep:
+    """Return the sweep of one regime: the shipped demonstrations, and those in the folders, of the suite's tasks.
+
+    A file TASK-vN.npz in a folder holds demonstrations of the task, of whichever version; the newest one is played.
+    """
+    sources: list[dict[str, Any]] = [{"env": env} for env in SUITE_STEPS if env in demos.shipped()]
+    for folder in folders:
+        if not folder.is_dir():
+            raise InputError(f"{folder} is no folder: name one that holds files such as Walker2d-v5.npz")
+        for path in sorted(folder.glob("*.npz")):
+            task = next((env for env in SUITE_STEPS if env.split("-")[0] == path.stem.split("-")[0]), None)
+            if task is not None:
+                sources.append({"env": task, "demos": str(path)})
+    tables = {
+        "sweep": {**REGIMES[regime], "evaluation_episodes": 10},
+        # seeds come first, so that a suite that was stopped has few seeds of everything, not all of a few
+        "grid": {"seed": list(range(seeds))},
+        "runs": [{"total_steps": steps or SUITE_STEPS[source["env"]], **source} for source in sources],
+    }
+    return Sweep.parse(tables, name=f"suite-{regime}", source=f"the suite's regime {regime}", out=Path(out) / regime)
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# The table
+
+
+class Scores(NamedTuple):
+    """What one run reached, in shares of the expert's return."""
+
+    clone: float
+    """The policy before the first step."""
+    evaluation: dict[int, float]
+    """At each mark: the last evaluation until then; NaN where the run is not there yet."""
+    behaviour: dict[int, float]
+    """At each mark: the mean of the behaviour's last tenth of the way there."""
+    area: float
+    """Mean of the behaviour's curve to 50,000 steps, or to the run's end."""
+    first: float
+    """Steps to the first evaluation at 0.9; infinite if there is none."""
+    kept: float
+    """Share of the evaluations from then on that are at 0.9 or above."""
+    least: float
+    """The lowest evaluation of all but the clone's."""
+
+
+def scores(run: Run) -> Scores:
+    """Measure one run."""
+    evaluated = run.returns["evaluation"] / run.expert_return
+    has = np.isfinite(evaluated)
+    at, value = run.steps[has], evaluated[has]
+    learned = at > 0
+    clone = float(value[~learned][0]) if (~learned).any() else float("nan")
+    at, value = at[learned], value[learned]
+    behaved = run.returns["behaviour"] / run.expert_return
+
+    def until(mark: int, read: Callable[[], float]) -> float:
+        return read() if run.steps.size and run.steps[-1] >= mark else float("nan")
+
+    def upto(step: float) -> tuple[np.ndarray, np.ndarray]:
+        kept = run.steps <= step
+        return run.steps[kept], behaved[kept]
+
+    first, _ = statistics.steps_to(at, value, LEVEL)
+    later = value[at >= first]
+    return Scores(
+        clone,
+        {mark: until(mark, lambda mark=mark: float(value[at <= mark][-1])) for mark in MARKS},
+        {mark: until(mark, lambda mark=mark: statistics.final(*upto(mark))) for mark in MARKS},
+        statistics.area(*upto(AREA_TO)),
+        first,
+        float(np.mean(later >= LEVEL)) if later.size else float("nan"),
+        float(value.min()) if value.size else float("nan"),
+    )
+
+
+def regime_of(run: Run) -> str:
+    """Return which regime a run belongs to, by its demonstrations."""
+    trajectories, subsample = run.config.get("trajectories"), run.config.get("subsample", 1)
+    for name, regime in REGIMES.items():
+        if (trajectories, subsample) == (regime["trajectories"], regime.get("subsample", 1)):
+            return name
+    return f"{trajectories} by {subsample}"
+
+
+def source_of(run: Run) -> str:
+    """Say whose demonstrations a run learned from: the name of the folder they lie in."""
+    path = run.config.get("demos")
+    return Path(path).parent.name if path else "shipped"
+
+
+def rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
+    """Return one row per regime, task and source: means over seeds, and the worst seed beside each."""
+    groups: dict[tuple[str, str, str], list[Scores]] = {}
+    for run in runs:
+        groups.setdefault((regime_of(run), run.task, source_of(run)), []).append(scores(run))
+    table = []
+    for (regime, task, source), found in sorted(groups.items()):
+        row: dict[str, Any] = {"regime": regime, "task": task, "demonstrations": source, "seeds": len(found)}
+        row |= _spread("clone", [each.clone for each in found])
+        for mark in MARKS:
+            row |= _spread(f"evaluation {mark // 1000}k", [each.evaluation[mark] for each in found])
+            row[f"behaviour {mark // 1000}k"] = _mean([each.behaviour[mark] for each in found])
+        row |= _spread("area to 50k", [each.area for each in found])
+        first = sorted(each.first for each in found)
+        row["first at 0.9"] = _steps(first[len(first) // 2])
+        row["first at 0.9, worst"] = _steps(first[-1])
+        row |= _spread("kept", [each.kept for each in found])
+        row["lowest evaluation"] = min(each.least for each in found)
+        table.append(row)
+    return table
+
+
+def aggregates(runs: Iterable[Run]) -> list[dict[str, Any]]:
+    """Return one row per regime: inter-quartile means over tasks, sources and seeds, Humanoid apart."""
+    groups: dict[tuple[str, str], list[Scores]] = {}
+    for run in runs:
+        which = "Humanoid-v5" if run.task == "Humanoid-v5" else "the other tasks"
+        groups.setdefault((regime_of(run), which), []).append(scores(run))
+    table = []
+    for (regime, which), found in sorted(groups.items()):
+        row: dict[str, Any] = {"regime": regime, "tasks": which, "runs": len(found)}
+        row["clone"] = _middle([each.clone for each in found])
+        for mark in MARKS:
+            row[f"evaluation {mark // 1000}k"] = _middle([each.evaluation[mark] for each in found])
+            row[f"behaviour {mark // 1000}k"] = _middle([each.behaviour[mark] for each in found])
+        row["area to 50k"] = _middle([each.area for each in found])
+        row["kept"] = _middle([each.kept for each in found])
+        table.append(row)
+    return table
+
+
+def write(runs: Sequence[Run], out: str | Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Write both tables and where they come from; return them."""
+    out = Path(out)
+    per_task, overall = rows(runs), aggregates(runs)
+    files.write_csv(out / "suite.csv", per_task)
+    files.write_csv(out / "suite-overall.csv", overall)
+    commits = sorted({str(run.metadata.get("commit")) for run in runs})
+    files.write_json(out / "suite.json", {**provenance(), "commits of the runs": commits, "runs": len(runs)})
+    return per_task, overall
+
+
+def read(folders: Sequence[Path]) -> list[Run]:
+    """Read every run below the folders that has learned something."""
+    return [run for run in report.read(folders).runs if np.isfinite(run.returns["evaluation"]).any()]
+
+
+def _finite(values: Sequence[float]) -> np.ndarray:
+    found = np.array(values, np.float64)
+    return found[np.isfinite(found)]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    found = _finite(values)
+    return float(found.mean()) if found.size else None
+
+
+def _spread(name: str, values: Sequence[float]) -> dict[str, float | None]:
+    found = _finite(values)
+    return {name: _mean(values), f"{name}, worst": float(found.min()) if found.size else None}
+
+
+def _middle(values: Sequence[float]) -> float | None:
+    found = _finite(values)
+    return float(statistics.interquartile_mean([found])) if found.size else None
+
+
+def _steps(steps: float) -> int | str:
+    return int(steps) if np.isfinite(steps) else "never"
