@@ -13,17 +13,19 @@ GRID_DEMONSTRATIONS = 50
 SIZE, HORIZON, WALLS = 6, 24, ((1, 1), (1, 2), (2, 4), (3, 1), (4, 3), (4, 4))
 
 
-ENVIRONMENT, COST = "InvertedPendulum-v5", "linear"
+ENVIRONMENT = "Hopper-v5"
+HEIGHT = 0
+"""Which number of the observation is the height of its body."""
 
 
 def demo(
     out: Path = typer.Option(Path("oal-demo"), help="Folder for the run, the pictures and the numbers."),
-    steps: int = typer.Option(6_000, help="Environment steps of deep learning; 0 leaves that part out."),
+    steps: int = typer.Option(15_000, help="Environment steps of deep learning; 0 leaves that part out."),
     episodes: int = typer.Option(10_000, help="Episodes of tabular learning; 0 leaves that part out."),
     seeds: int = typer.Option(8, help="Independent tabular runs."),
     threads: int = typer.Option(2, help="Threads of computation."),
 ) -> None:
-    """Learn to balance a pendulum from shipped demonstrations, without their reward, and say how close it is."""
+    """Learn to hop from one shipped demonstration whose clone falls, without its reward, and say how close it is."""
     from oal.base import runtime
 
     runtime.set_threads(threads)
@@ -39,23 +41,24 @@ def _deep(out: Path, steps: int) -> None:
     from oal.deep.presets import preset
     from oal.lab import run as training
 
-    typer.echo(f"{ENVIRONMENT}: the learner sees 10 demonstrations, and not what they were rewarded for.")
+    typer.echo(f"{ENVIRONMENT}: the learner sees one demonstration, and not what it was rewarded for.")
     # a second demo does not touch the first one's run
     folder = next(path for n in count(1) if not (path := out / ("run" if n == 1 else f"run-{n}")).exists())
     config = training.RunConfig(
         env=ENVIRONMENT,
-        learner=preset("mdpo", COST),
+        learner=preset("mdpo", "neural"),
         total_steps=steps,
+        trajectories=1,
         log_every=500,
-        evaluate_every=500,
+        evaluate_every=1_500,
         evaluation_episodes=5,
         checkpoint_every=max(500, steps // 2 // 500 * 500),
     )
     run = training.start(config, folder)
     run.go(progress_bar=True).close()
-    result = training.certify(folder, episodes=10)
+    result = training.certify(folder, episodes=10, best=True)
     console.table(f"How close is it? {result.episodes} fresh episodes", result.columns, result.table())
-    training.film(folder)
+    training.film(folder, best=True)
     training.film_expert(folder)
     _curves(out / "demo", run.folder)
     typer.echo(
@@ -65,36 +68,52 @@ def _deep(out: Path, steps: int) -> None:
 
 
 def _curves(path: Path, folder: "RunFolder") -> None:
+    from oal import demos
     from oal.base import plots
-    from oal.deep.learned_cost import LearnedCost
+    from oal.deep.policy import Policy
+    from oal.envs import EpisodeRunner, episode_seeds
 
-    records, expert = folder.records(), folder.metadata["expert_return"]
+    records, expert = folder.records(), folder.metadata["held_out_return"]
+    evaluated = [record for record in records if record.get("evaluation_return") is not None]
+    clone, learned = plots.COLOURS[1], plots.COLOURS[0]
     with plots.picture(path, columns=3, width=3.9, height=3.4) as (left, middle, right):
-        for name, label, colour in (
-            ("evaluation_return", "evaluated", plots.COLOURS[0]),
-            ("return", "while it learns", plots.COLOURS[1]),
-        ):
-            known = [(record["step"], record[name]) for record in records if record.get(name) is not None]
-            left.plot(*zip(*known, strict=True), color=colour, marker="o", ms=3, label=label)
+        left.plot(
+            [record["step"] for record in evaluated],
+            [record["evaluation_return"] for record in evaluated],
+            color=learned,
+            marker="o",
+            ms=3,
+            label="learner",
+        )
         left.axhline(expert, color="0.4", ls="--", label="expert")
-        left.axhline(folder.metadata["random_return"], color="0.4", ls=":", label="random")
+        left.axhline(evaluated[0]["evaluation_return"], color=clone, ls=":", label="its clone")
         left.set(xlabel="environment steps", ylabel="return (never seen by the learner)", title=ENVIRONMENT)
         left.set_ylim(0, 1.1 * expert)
         left.legend(fontsize=8, loc="center right")
-        known = [(record["step"], record["al_regret_l2"]) for record in records if record["al_regret_l2"] is not None]
-        middle.plot(*zip(*known, strict=True), color=plots.COLOURS[0])
+        middle.plot(
+            [record["step"] for record in evaluated],
+            [record["evaluation_distance"] for record in evaluated],
+            color=learned,
+            marker="o",
+            ms=3,
+        )
         middle.set(
             xlabel="environment steps",
-            ylabel="AL regret per episode",
+            ylabel="distance to the demonstration",
             ylim=(0, None),
-            title="how close, while learning",
+            title="how close, without a reward",
         )
-        weights = LearnedCost.load(folder.cost).weights()
-        names, values = zip(*reversed(weights), strict=True)
-        right.barh(names, values, color=plots.COLOURS[0])
-        right.tick_params(axis="y", labelsize=8)
-        right.locator_params(axis="x", nbins=4)
-        right.set(xlabel="weight", title="the cost it learned")
+        shown = demos.load(folder.demos)[0].observations[:, HEIGHT]
+        right.plot(shown, color="0.4", ls="--", lw=1, label=f"expert: {len(shown) - 1:,} steps")
+        runner = EpisodeRunner(ENVIRONMENT)
+        for name, kept, colour in (("learner", folder.best, learned), ("its clone", folder.clone, clone)):
+            episode = runner.run(Policy.load(kept).act, episode_seeds(0, "demo", 1))[0]
+            steps = len(episode.rewards)
+            end = f"falls after {steps:,} steps" if episode.terminated else f"{steps:,} steps"
+            right.plot(episode.observations[:, HEIGHT], color=colour, lw=1, label=f"{name}: {end}")
+        runner.close()
+        right.set(xlabel="time in one episode", ylabel="height of the body", title="who stays up")
+        right.legend(fontsize=8)
 
 
 def _tabular(out: Path, episodes: int, seeds: int) -> None:
