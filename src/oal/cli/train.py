@@ -28,7 +28,7 @@ def train(
     subsample: int = SUBSAMPLE,
     policy: str = typer.Option("mdpo", help="Policy player: mdpo, sac, mdpo-on or trpo."),
     cost: str = typer.Option("neural", help="Cost player: neural, linear or gail."),
-    preset: str = typer.Option("default", help="default, or paper for the paper's tables."),
+    preset: str = typer.Option("default", help="default, sample-efficient (more updates), or paper."),
     set_: list[str] = typer.Option([], "--set", help="Change a setting, e.g. --set policy.kl_weight=0.1; repeatable."),
     steps: int = typer.Option(150_000, help="Environment steps."),
     seed: int = SEED,
