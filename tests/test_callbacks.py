@@ -16,7 +16,8 @@ from oal.errors import InputError, MissingExtraError
 class Learner:
     """Steps through blocks and remembers what it was asked."""
 
-    def __init__(self, returns: list[float]) -> None:
+    def __init__(self, returns: list[float], distances: list[float] | None = None) -> None:
+        self.demos, self.distances = None if distances is None else "some", list(distances or [])
         self.step = self.block_begun = 0
         self.goal = 100
         self.scored: Any = None
@@ -30,7 +31,8 @@ class Learner:
 
     def evaluate(self, *, episodes: int) -> Evaluation:
         value = self.returns.pop(0)
-        return Evaluation(np.full(episodes, value), np.full(episodes, 7), None)
+        distance = self.distances.pop(0) if self.distances else None
+        return Evaluation(np.full(episodes, value), np.full(episodes, 7), None, distance)
 
     def record(self) -> dict[str, Any]:
         return {"step": self.step, "seconds": 0.5, "text": "no number", "nothing": None}
@@ -64,10 +66,22 @@ def test_evaluation_keeps_the_best_and_the_later_of_equals(tmp_path: Path) -> No
         learner.play(25)
         assert evaluate(learner) is None
     assert [step for step, _ in learner.policies] == [25, 50, 100]
-    assert evaluate.best_return == 3.0
+    assert evaluate.best_score == 3.0
     assert learner.scored.step == 100
     notes = {"evaluation_return": 3.0, "evaluation_returns": [3.0, 3.0], "evaluation_length": 7.0}
     assert callbacks.evaluation_notes(learner.scored.evaluation) == notes
+
+
+@pytest.mark.parametrize(("select", "kept"), [("distance", [25, 50]), ("return", [25, 75])])
+def test_with_demonstrations_the_best_is_the_nearest(tmp_path: Path, select: Any, kept: list[int]) -> None:
+    """The reward is not looked at, unless somebody asks for it."""
+    learner: Any = Learner([1.0, 0.5, 3.0], distances=[0.4, 0.1, 0.2])
+    evaluate = callbacks.Evaluate(25, episodes=2, best=tmp_path / "best", select=select)
+    for _ in range(3):
+        learner.play(25)
+        evaluate(learner)
+    assert [step for step, _ in learner.policies] == kept
+    assert callbacks.evaluation_notes(learner.scored.evaluation)["evaluation_distance"] == 0.2
 
 
 def test_early_stop_follows_the_evaluation() -> None:

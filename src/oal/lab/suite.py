@@ -23,26 +23,31 @@ AREA_TO = 50_000
 LEVEL = 0.9
 
 
-def plan(
-    regime: str, out: str | Path, *, folders: Sequence[Path] = (), seeds: int = 3, steps: int | None = None
-) -> Sweep:
-    """Return the sweep of one regime: the shipped demonstrations, and those in the folders, of the suite's tasks.
+def sources(folders: Sequence[Path] = ()) -> list[dict[str, Any]]:
+    """Return where demonstrations of the suite's tasks are: the shipped ones, and those in the folders.
 
     A file TASK-vN.npz in a folder holds demonstrations of the task, of whichever version; the newest one is played.
     """
-    sources: list[dict[str, Any]] = [{"env": env} for env in SUITE_STEPS if env in demos.shipped()]
+    found: list[dict[str, Any]] = [{"env": env} for env in SUITE_STEPS if env in demos.shipped()]
     for folder in folders:
         if not folder.is_dir():
             raise InputError(f"{folder} is no folder: name one that holds files such as Walker2d-v5.npz")
         for path in sorted(folder.glob("*.npz")):
             task = next((env for env in SUITE_STEPS if env.split("-")[0] == path.stem.split("-")[0]), None)
             if task is not None:
-                sources.append({"env": task, "demos": str(path)})
+                found.append({"env": task, "demos": str(path)})
+    return found
+
+
+def plan(
+    regime: str, out: str | Path, *, folders: Sequence[Path] = (), seeds: int = 3, steps: int | None = None
+) -> Sweep:
+    """Return the sweep of one regime on all of its sources."""
     tables = {
         "sweep": {**REGIMES[regime], "evaluation_episodes": 10},
         # seeds come first, so that a suite that was stopped has few seeds of everything, not all of a few
         "grid": {"seed": list(range(seeds))},
-        "runs": [{"total_steps": steps or SUITE_STEPS[source["env"]], **source} for source in sources],
+        "runs": [{"total_steps": steps or SUITE_STEPS[source["env"]], **source} for source in sources(folders)],
     }
     return Sweep.parse(tables, name=f"suite-{regime}", source=f"the suite's regime {regime}", out=Path(out) / regime)
 
