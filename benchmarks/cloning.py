@@ -31,7 +31,6 @@ def methods() -> dict[str, tuple]:
     return {
         "300 epochs, 3e-4": (before, 1),
         "3,000 updates": (BCConfig(updates=3_000), 1),
-        "3,000 updates, last weights": (BCConfig(updates=3_000, average=0.0), 1),
         "10,000 updates": (BCConfig(), 1),
         "3,000 updates, 5 members": (BCConfig(updates=3_000), 5),
     }
@@ -60,16 +59,20 @@ def shares(env: str, shown: demos.Demos, expert: float, config, together: int) -
     """Clone with every seed, all in one program; return what each clone, or each mean of several, earns."""
     from oal.deep import nets
     from oal.deep.bc import clone_members, start_members
+    from oal.deep.normaliser import Normaliser
     from oal.deep.policy import Policy
+    from oal.demos.pairs import encode
     from oal.envs import EpisodeRunner, describe, episode_seeds, make
 
     spec = describe(make(env))
     starts = [member for seed in SEEDS for member in start_members(spec, (256, 256), together, seed)]
-    members, _ = clone_members(starts, shown, spec=spec, config=config)
+    episodes = encode(shown, spec)
+    normaliser = Normaliser.of(episodes)
+    members, _ = clone_members(starts, normaliser.episodes(episodes), spec=spec, config=config)
     runner = EpisodeRunner(env, parallel=EPISODES)
     found = []
     for seed in SEEDS:
-        policy = Policy(spec, nets.mean_of(members[seed * together : (seed + 1) * together]))
+        policy = Policy(spec, nets.mean_of(members[seed * together : (seed + 1) * together]), normaliser=normaliser)
         found.append(runner.evaluate(policy.act, episode_seeds(seed, "evaluation", EPISODES)).mean_return / expert)
     runner.close()
     return found
