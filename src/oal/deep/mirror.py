@@ -42,7 +42,7 @@ class MirrorConfig(OffPolicyConfig):
     """Weight t of the divergence from the old policy: the larger, the smaller the step."""
     policy_steps: int = 10
     """Updates per frozen old policy (m in the paper)."""
-    actor_average: float = 0.998
+    actor_average: float = 0.9995
     """Decay of the average of the actor's weights, which acts and is evaluated; 0: the newest weights."""
 
     def __post_init__(self) -> None:
