@@ -139,6 +139,9 @@ def _suite(
     only_table: bool,
 ) -> None:
     from oal.base import console, runtime
+
+    runtime.set_threads(1)
+    runtime.keep_compiled_programs()
     from oal.errors import InputError, choice
     from oal.lab import suite
     from oal.lab.executors import Processes
@@ -146,8 +149,6 @@ def _suite(
     chosen = [choice("regime", regime, REGIMES) for regime in regimes] or list(REGIMES)
     complete = True
     if not only_table:
-        runtime.set_threads(1)
-        runtime.keep_compiled_programs()
         for regime in chosen:
             sweep = suite.plan(regime, out / "runs", folders=folders, seeds=seeds, steps=steps)
             console.say(f"{sweep.name}: {len(sweep.runs())} runs in {sweep.out}; it can be stopped and started again.")
