@@ -250,6 +250,8 @@ def small(policy: str, cost: str | None, env_id: str, preset: str) -> dict[str, 
             settings["cost.lipschitz"] = 0.5
         elif cost == "neural" and policy in ("mdpo-on", "trpo"):
             settings["cost.bregman"] = 1.0  # the paper's 100 holds a cost for longer than these few blocks
+    if preset == "default" and cost == "linear":
+        settings["cost.step"] = 0.5
     if preset == "default" and cost is not None:
         settings["cost.window"] = None if env_id == CONTINUOUS else 60
     settings |= SMALL_OFF if policy in ("mdpo", "sac") else SMALL_ON
