@@ -1,4 +1,4 @@
-"""Players with a prior in plain NumPy: ensembles of small clones, policies, divergences and values, a state at a time."""
+"""Players with a prior in plain NumPy, a state at a time: small clones, policies, divergences and values."""
 
 from collections.abc import Sequence
 from typing import Any
