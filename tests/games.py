@@ -122,8 +122,3 @@ class Instead:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
-
-
-def unit(shapes: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation that leave observations as they are."""
-    return np.zeros(shapes.observation_size, np.float32), np.ones(shapes.observation_size, np.float32)

@@ -49,8 +49,7 @@ POLICIES, COSTS = ("mdpo", "sac", "mdpo-on", "trpo"), ("neural", "linear", "gail
 # Everything that knows more of the package than `import oal` promises. Where modules move, only this changes.
 
 NAMES = (  # how a checkpoint's arrays begin -> how a trace calls them
-    ("policy/state/mdpo/networks/", ""),
-    ("policy/state/mdpo/", ""),
+    ("policy/state/networks/", ""),
     ("policy/state/", ""),
     ("policy/", ""),
     ("cost/view/", "cost/"),
@@ -235,10 +234,7 @@ SMALL_OFF = {
 SMALL_MDPO = {"policy.policy_steps": 4}
 SMALL_ON = {"policy.hidden": [8], "policy.batch_steps": 30, "policy.critic_epochs": 2, "policy.critic_minibatch": 10}
 SMALL_COST: dict[str, Any] = {"cost.update_every": 20, "cost.window": 60, "cost.minibatches": 3, "cost.batch_size": 16}
-CLONED = {"bc.epochs": 4, "bc.batch_size": 32, "bc.log_std": -2.5}
-OLD_BC = {"batch_size": 32, "learning_rate": 3e-4, "schedule": "cooldown", "average": 0.0}
-# the policy is held until 15 updates are done, and its anchor is let go quickly
-ANCHORED = {"policy.evaluation_updates": 15, "policy.anchor_updates": 20}
+CLONED = {"bc.epochs": 4, "bc.batch_size": 32, "bc.members": 3}
 
 
 def small(policy: str, cost: str | None, env_id: str, preset: str) -> dict[str, Any]:
@@ -254,14 +250,14 @@ def small(policy: str, cost: str | None, env_id: str, preset: str) -> dict[str, 
             settings["cost.lipschitz"] = 0.5
         elif cost == "neural" and policy in ("mdpo-on", "trpo"):
             settings["cost.bregman"] = 1.0  # the paper's 100 holds a cost for longer than these few blocks
+    if preset == "default" and cost == "linear":
+        settings["cost.step"] = 0.5
     if preset == "default" and cost is not None:
-        settings["cost.data"] = "replay" if env_id == CONTINUOUS else "window"
-    settings |= SMALL_OFF if policy in ("mdpo", "mdpo-prior", "sac") else SMALL_ON
-    if policy in ("mdpo", "mdpo-prior"):
+        settings["cost.window"] = None if env_id == CONTINUOUS else 60
+    settings |= SMALL_OFF if policy in ("mdpo", "sac") else SMALL_ON
+    if policy == "mdpo":
         settings |= SMALL_MDPO
-    if preset == "default" and policy == "mdpo":
-        settings |= ANCHORED
-    if preset == "default" and policy != "sac":
+    if preset == "default":
         settings |= CLONED
     return settings
 
@@ -341,8 +337,6 @@ def learning_traces() -> Iterator[tuple[str, Callable[[], Trace]]]:
         for policy in POLICIES:
             for cost in COSTS:
                 yield add(f"{policy}-{cost}-{word}", policy, cost, env_id)
-        for cost in COSTS:
-            yield add(f"mdpo-prior-{cost}-{word}", "mdpo-prior", cost, env_id)
     for policy in POLICIES:
         for cost in COSTS:
             yield add(f"{policy}-{cost}-paper", policy, cost, preset="paper")
@@ -353,15 +347,19 @@ def learning_traces() -> Iterator[tuple[str, Callable[[], Trace]]]:
         changes = {"cost.features": "fourier", "cost.fourier_features": 24, "cost.step": 4.0, "cost.geometry": geometry}
         yield add(f"trpo-fourier-{geometry}", "trpo", "linear", changes=changes)
     yield add("trpo-function", "trpo", "linear", DISCRETE, features=products)
-    yield add("trpo-neural-bregman", "trpo", "neural", changes={"cost.bregman": 10.0, "cost.discounted": True})
-    states = {"cost.inputs": "states", "cost.normalise": "expert", "cost.amplitude": "unit", "cost.absorbing": "none"}
-    yield add("trpo-gail-states", "trpo", "gail", changes={**states, "cost.reading": "softplus"})
-    yield add("mdpo-neural-scratch", "mdpo", "neural", changes={"bc.epochs": 0, "policy.evaluation_updates": 0})
-    yield add("mdpo-linear-held", "mdpo", "linear", changes={"policy.release_above": 0.999})
-    frozen = {"replay.expert_fraction": 0.5, "policy.frozen_critic": True}
-    yield add("mdpo-linear-frozen", "mdpo", "linear", changes=frozen)
-    alone = {"policy.evaluation_updates": 0, "replay.expert_fraction": 0.0}
-    yield add("mdpo-true-cost", "mdpo", None, changes=alone)
+    yield add("trpo-neural-bregman", "trpo", "neural", changes={"cost.bregman": 10.0})
+    states = {"cost.inputs": "states", "cost.scale": "unit", "cost.absorbing": None, "cost.reading": "softplus"}
+    yield add("trpo-gail-states", "trpo", "gail", changes=states)
+    plain = {"normalise": False, "policy.prior_weight": 0.0, "policy.standardise_advantages": True}
+    yield add("trpo-linear-plain", "trpo", "linear", changes=plain)
+    for policy in ("mdpo", "sac"):
+        yield add(f"{policy}-neural-scratch", policy, "neural", changes={"bc.epochs": 0})
+    free = {"normalise": False, "policy.prior_weight": 0.0, "policy.actor_average": 0.0, "replay.expert_fraction": 0.5}
+    yield add("mdpo-linear-free", "mdpo", "linear", changes=free)
+    live = {"policy.frozen_critic": False, "policy.layer_norm": True, "policy.flat_start": True}
+    live |= {"policy.entropy_weight": 0.05, "bc.epochs": 4, "bc.validation_fraction": 0.0}
+    yield add("mdpo-linear-live", "mdpo", "linear", changes=live, preset="paper")
+    yield add("mdpo-true-cost", "mdpo", None, changes={"replay.expert_fraction": 0.0})
     yield add("trpo-true-cost", "trpo", None)
     yield add("trpo-linear-environments", "trpo", "linear", environments=2)
     yield add("mdpo-linear-environments", "mdpo", "linear", DISCRETE, environments=2)
@@ -371,8 +369,9 @@ def learning_traces() -> Iterator[tuple[str, Callable[[], Trace]]]:
 # Cloning, experts, policies
 
 
-def cloning(env_id: str, settings: Mapping[str, Any]) -> Trace:
-    clone = oal.BC(env_id, demos_of(env_id), config=bc_config(**{**OLD_BC, **settings}), hidden=(8, 8), seed=2).learn()
+def cloning(env_id: str, settings: Mapping[str, Any], **options: Any) -> Trace:
+    config = bc_config(**{"batch_size": 32, **settings})
+    clone = oal.BC(env_id, demos_of(env_id), config=config, hidden=(8, 8), seed=2, **options).learn()
     observations, _ = pairs_of(env_id)
     trace = {"loss": clone.history.loss}
     if clone.history.validation_loss is not None:
@@ -381,14 +380,11 @@ def cloning(env_id: str, settings: Mapping[str, Any]) -> Trace:
 
 
 def cloning_traces() -> Iterator[tuple[str, Callable[[], Trace]]]:
-    for name, env_id, settings in (
-        ("mse", CONTINUOUS, {"epochs": 15}),
-        ("likelihood", CONTINUOUS, {"epochs": 10, "loss": "likelihood", "schedule": "constant", "standardise": False}),
-        # a large rate, so that the validation loss soon gets worse
-        ("patience", CONTINUOUS, {"epochs": 60, "validation_fraction": 0.3, "patience": 5, "learning_rate": 0.05}),
-        ("discrete", DISCRETE, {"epochs": 10, "validation_fraction": 0.3}),
-    ):
-        yield f"bc-{name}", partial(cloning, env_id, settings)
+    plain = {"epochs": 15, "learning_rate": 3e-4, "schedule": "cooldown", "average": 0.0}
+    yield "bc-plain", partial(cloning, CONTINUOUS, plain, normalise=False)
+    yield "bc-continuous", partial(cloning, CONTINUOUS, {"epochs": 15})
+    yield "bc-members", partial(cloning, CONTINUOUS, {"updates": 40, "members": 3, "schedule": "constant"})
+    yield "bc-discrete", partial(cloning, DISCRETE, {"epochs": 10, "validation_fraction": 0.3})
 
 
 def expert(env_id: str) -> Trace:
@@ -625,8 +621,6 @@ QUICK = (
     "mdpo-linear-discrete",
     "mdpo-linear-environments",
     "mdpo-gail-paper",
-    "mdpo-prior-neural-continuous",
-    "mdpo-prior-linear-discrete",
     "sac-gail-continuous",
     "sac-neural-discrete",
     "sac-linear-paper",

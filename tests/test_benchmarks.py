@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 from oal.deep.anchored import AnchoredConfig, AnchoredMDPO, anchored_update
+
 from oal.deep.costs import NeuralConfig, cost_player
 from oal.deep.mdpo import MDPOConfig, init_mdpo, mdpo_update
 from oal.deep.players import Shapes

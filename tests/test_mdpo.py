@@ -1,6 +1,6 @@
 """Off-policy mirror descent: the update against a NumPy reference, mirror descent's closed forms, and the player."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -14,8 +14,8 @@ import games
 import golden_traces
 import oal
 from oal.deep import nets
-from oal.deep.anchored import AnchoredConfig, AnchoredMDPO, AnchoredState, anchored_update
 from oal.deep.mdpo import MDPO, MDPOConfig, MDPONetworks, MDPOState, init_mdpo, mdpo_update, policy_terms
+from oal.deep.mirror import Mirror, MirrorConfig
 from oal.deep.nets import Layer
 from oal.deep.offpolicy import OffPolicy, ReplayConfig, compile_block, draw_noise
 from oal.deep.players import Charge, Game, Shapes, recorded_cost
@@ -29,24 +29,20 @@ CONTINUOUS = Shapes("continuous", 3, 2)
 DISCRETE = Shapes("discrete", 3, 4)
 # few programs are compiled and shared by the tests: compiling takes most of the time here
 PAPER = MDPOConfig(hidden=(8,), batch_size=16, policy_steps=3)
-SOFT = AnchoredConfig(
+SOFT = MDPOConfig(
     hidden=(8,),
     batch_size=16,
     gamma=0.9,
     policy_steps=3,
-    evaluation_updates=2,
     entropy_weight=0.3,
     kl_weight=0.2,
-    anchor_weight=0.6,
-    anchor_updates=7,
-    by_evidence=True,
     frozen_critic=False,
     layer_norm=True,
 )
 NOTHING = jnp.float32(0.0)
 KINDS = pytest.mark.parametrize("shapes", [CONTINUOUS, DISCRETE], ids=lambda shapes: shapes.kind)
 CONFIGS = pytest.mark.parametrize("config", [PAPER, SOFT], ids=["paper", "soft"])
-ABSORBING_COST, EVIDENCE = 0.7, 0.4
+ABSORBING_COST = 0.7
 
 
 def random_batch(shapes: Shapes, size: int = 16, seed: int = 0) -> Batch:
@@ -77,27 +73,20 @@ def noise_of(batch: Batch) -> np.ndarray:
 
 @lru_cache
 def compiled_update(shapes: Shapes, config: MDPOConfig) -> Any:
-    step: Any = anchored_update if isinstance(config, AnchoredConfig) else mdpo_update
-    return jax.jit(partial(step, shapes=shapes, config=config))
+    return jax.jit(partial(mdpo_update, shapes=shapes, config=config))
 
 
 def update(shapes: Shapes, config: MDPOConfig) -> Any:
-    """One update, of the bare algorithm or with everything around it, from and to the same shape of state."""
+    """One update with the batch's own noise."""
 
-    def apply(state: AnchoredState, batch: Batch, absorbing_cost: Any, evidence: Any) -> Any:
-        given = (batch, absorbing_cost, noise_of(batch), evidence)
-        if isinstance(config, AnchoredConfig):
-            return compiled_update(shapes, config)(state, *given)
-        mdpo, metrics = compiled_update(shapes, config)(state.mdpo, *given)
-        return state._replace(mdpo=mdpo), metrics
+    def apply(state: MDPOState, batch: Batch, absorbing_cost: Any) -> tuple[MDPOState, dict[str, Any]]:
+        return compiled_update(shapes, config)(state, batch, absorbing_cost, noise_of(batch))
 
     return apply
 
 
-def fresh(shapes: Shapes, config: MDPOConfig) -> AnchoredState:
-    if isinstance(config, AnchoredConfig):
-        return AnchoredMDPO(config).init(0, shapes)[0]
-    return AnchoredState(init_mdpo(0, shapes, config)[0], anchor=None, released=None)
+def fresh(shapes: Shapes, config: MDPOConfig) -> MDPOState:
+    return init_mdpo(0, shapes, config)[0]
 
 
 def drawn(shapes: Shapes, config: MDPOConfig, seed: int) -> MDPONetworks:
@@ -110,17 +99,16 @@ def drawn(shapes: Shapes, config: MDPOConfig, seed: int) -> MDPONetworks:
     )
 
 
-def in_mid_air(shapes: Shapes, config: MDPOConfig) -> AnchoredState:
+def in_mid_air(shapes: Shapes, config: MDPOConfig) -> MDPOState:
     """A state between two refreshments whose old policy, old critic and target differ from the newest ones."""
-    state, old = fresh(shapes, config), drawn(shapes, config, 1)
-    mdpo = state.mdpo._replace(
+    old = drawn(shapes, config, 1)
+    return fresh(shapes, config)._replace(
         networks=drawn(shapes, config, 0),
         updates=jnp.int32(4),
         old_actor=old.actor,
         old_critic=old.critics[0] if config.frozen_critic else None,
         target_value=old.value,
     )
-    return state._replace(mdpo=mdpo, anchor=None if state.anchor is None else drawn(shapes, config, 2).actor)
 
 
 def constant(network: Any, outputs: Any) -> Any:
@@ -161,14 +149,9 @@ def gaussian_kl(first: np.ndarray, second: np.ndarray) -> float:
 class Reference:
     """The three losses of Algorithm 3 as functions of the networks they train."""
 
-    def __init__(self, state: AnchoredState, batch: Batch, shapes: Shapes, config: MDPOConfig) -> None:
-        self.state, self.anchor, self.batch, self.shapes, self.config = state.mdpo, state.anchor, batch, shapes, config
+    def __init__(self, state: MDPOState, batch: Batch, shapes: Shapes, config: MDPOConfig) -> None:
+        self.state, self.batch, self.shapes, self.config = state, batch, shapes, config
         self.noise = noise_of(batch)[0].astype(np.float64)
-        self.entropy_weight, self.anchor_weight = config.entropy_weight, 0.0
-        if isinstance(config, AnchoredConfig):
-            # evidence against the policy lets it go and explore; without any it is held
-            self.entropy_weight *= EVIDENCE**2 if config.by_evidence else 1.0
-            self.anchor_weight = config.anchor_weight * ((1 - EVIDENCE**2) ** 2 if config.by_evidence else 1.0)
 
     def q(self, critic: Any, observation: np.ndarray, action: np.ndarray) -> float:
         if self.shapes.kind == "continuous":
@@ -184,10 +167,9 @@ class Reference:
         return self.q(self.state.old_critic, observation, action)
 
     def actor_loss(self, actor: Any) -> float:
-        t, alpha, total = self.config.kl_weight, self.entropy_weight, 0.0
+        t, alpha, total = self.config.kl_weight, self.config.entropy_weight, 0.0
         for s, noise in zip(self.batch.observation, self.noise, strict=True):
             new, old = forward(actor, s), forward(self.state.old_actor, s)
-            total += self.anchoring(new, s)
             if self.shapes.kind == "continuous":
                 mean, log_std = np.split(new, 2)
                 u = mean + np.exp(log_std) * noise
@@ -200,20 +182,8 @@ class Reference:
                     )
         return total / len(self.batch.cost)
 
-    def anchoring(self, new: np.ndarray, observation: np.ndarray) -> float:
-        if self.anchor is None:
-            return 0.0
-        assert isinstance(self.config, AnchoredConfig)
-        moves = int(self.state.updates) - self.config.evaluation_updates
-        weight = self.anchor_weight / (1 + moves / self.config.anchor_updates)
-        start = forward(self.anchor, observation)
-        if self.shapes.kind == "continuous":
-            return weight * gaussian_kl(new, start)
-        log_pi = log_softmax(new)
-        return weight * float(np.exp(log_pi) @ (log_pi - log_softmax(start)))
-
     def value_loss(self, value: Any) -> float:
-        alpha, total = self.entropy_weight, 0.0
+        alpha, total = self.config.entropy_weight, 0.0
         for s, noise in zip(self.batch.observation, self.noise, strict=True):
             new = forward(self.state.actor, s)
             if self.shapes.kind == "continuous":
@@ -246,45 +216,8 @@ class Reference:
 @lru_cache
 def one_update(shapes: Shapes, config: MDPOConfig) -> tuple[MDPOState, MDPOState, dict[str, Any], Reference]:
     state, batch = in_mid_air(shapes, config), random_batch(shapes)
-    new, metrics = update(shapes, config)(state, batch, jnp.float32(ABSORBING_COST), jnp.float32(EVIDENCE))
-    return state.mdpo, new.mdpo, metrics, Reference(state, batch, shapes, config)
-
-
-RELEASING = replace(SOFT, release_above=0.5, released_kl_weight=0.07)
-
-
-@KINDS
-def test_a_policy_whose_cloning_failed_is_let_go_for_good(shapes: Shapes) -> None:
-    """What decides is the evidence when the policy first moves; from then on nothing holds it, whatever comes later."""
-    state, batch = in_mid_air(shapes, RELEASING), random_batch(shapes)
-    assert state.released == NOTHING
-    judged = state._replace(mdpo=state.mdpo._replace(updates=jnp.int32(RELEASING.evaluation_updates)))
-    free = replace(SOFT, anchor_weight=0.0, kl_weight=0.07, by_evidence=False)
-
-    def after(config: AnchoredConfig, state: AnchoredState, evidence: float) -> AnchoredState:
-        return update(shapes, config)(state, batch, jnp.float32(ABSORBING_COST), jnp.float32(evidence))[0]
-
-    def same(one: AnchoredState, other: AnchoredState) -> None:
-        close = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-7)
-        jax.tree.map(close, one.mdpo.networks, other.mdpo.networks)
-
-    def released(state: AnchoredState) -> float:
-        assert state.released is not None
-        return float(state.released)
-
-    kept, let_go = after(RELEASING, judged, 0.4), after(RELEASING, judged, 0.6)
-    assert (released(kept), released(let_go)) == (0.0, 1.0)
-    same(kept, after(SOFT, judged._replace(released=None), 0.4))
-    same(let_go, after(free, judged._replace(released=None, anchor=None), 0.6))
-    assert released(after(RELEASING, kept, 0.9)) == 0.0
-    later = after(RELEASING, let_go, 0.1)
-    assert released(later) == 1.0
-    same(later, after(free, let_go._replace(released=None, anchor=None), 0.1))
-
-
-def test_release_goes_by_the_evidence() -> None:
-    with pytest.raises(InputError, match="by_evidence"):
-        AnchoredConfig(release_above=0.5)
+    new, metrics = update(shapes, config)(state, batch, jnp.float32(ABSORBING_COST))
+    return state, new, metrics, Reference(state, batch, shapes, config)
 
 
 @KINDS
@@ -342,11 +275,11 @@ def test_the_target_follows_at_its_rate(shapes: Shapes, config: MDPOConfig) -> N
 def test_a_truncated_step_bootstraps_and_a_terminated_one_pays_the_absorbing_state() -> None:
     """The same transition with and without `terminated`: only the flag decides what follows."""
     state = fresh(CONTINUOUS, SOFT)
-    state = state._replace(mdpo=state.mdpo._replace(target_value=constant(state.mdpo.target_value, [8.0])))
+    state = state._replace(target_value=constant(state.target_value, [8.0]))
     batch = random_batch(CONTINUOUS)._replace(cost=np.ones(16, np.float32))
     for terminated, expected in ((0.0, 1.0 + 0.9 * 8.0), (1.0, 1.0 + 0.9 * 3.0 / 0.1)):
         flagged = batch._replace(terminated=np.full(16, terminated, np.float32))
-        _, metrics = update(CONTINUOUS, SOFT)(state, flagged, jnp.float32(3.0), NOTHING)
+        _, metrics = update(CONTINUOUS, SOFT)(state, flagged, jnp.float32(3.0))
         assert metrics["target_mean"] == pytest.approx(expected, rel=1e-5)
 
 
@@ -368,20 +301,19 @@ def test_the_divergence_is_the_mean_log_ratio_of_the_squashed_policies() -> None
 @KINDS
 @CONFIGS
 def test_the_old_policy_is_refreshed_every_m_updates_exactly(shapes: Shapes, config: MDPOConfig) -> None:
-    state = fresh(shapes, config)
-    state = state._replace(mdpo=state.mdpo._replace(updates=jnp.int32(3)))
-    frozen = state.mdpo.networks
+    state = fresh(shapes, config)._replace(updates=jnp.int32(3))
+    frozen = state.networks
     for index in range(8):
         if index % 3 == 0:
-            frozen = state.mdpo.networks
-        state, _ = update(shapes, config)(state, random_batch(shapes, seed=index), NOTHING, NOTHING)
-        assert games.leaves_equal(state.mdpo.old_actor, frozen.actor), index
-        assert not games.leaves_equal(state.mdpo.old_actor, state.mdpo.actor)
+            frozen = state.networks
+        state, _ = update(shapes, config)(state, random_batch(shapes, seed=index), NOTHING)
+        assert games.leaves_equal(state.old_actor, frozen.actor), index
+        assert not games.leaves_equal(state.old_actor, state.actor)
         if config.frozen_critic:
-            assert games.leaves_equal(state.mdpo.old_critic, frozen.critics[0]), index
+            assert games.leaves_equal(state.old_critic, frozen.critics[0]), index
         else:
-            assert state.mdpo.old_critic is None
-    assert int(state.mdpo.updates) == 3 + 8
+            assert state.old_critic is None
+    assert int(state.updates) == 3 + 8
 
 
 @KINDS
@@ -389,26 +321,12 @@ def test_the_old_policy_is_refreshed_every_m_updates_exactly(shapes: Shapes, con
 def test_the_actor_follows_the_frozen_critic_or_the_live_ones(shapes: Shapes, config: MDPOConfig) -> None:
     """Changing the live critics between refreshments moves a live actor's loss, and not a frozen one's."""
     state, batch = in_mid_air(shapes, config), random_batch(shapes)
-    networks = state.mdpo.networks
+    networks = state.networks
     moved = networks._replace(critics=jax.tree.map(lambda leaf: leaf + 1.0, networks.critics))
-    changed = state._replace(mdpo=state.mdpo._replace(networks=moved))
-    (_, before), (_, after) = (update(shapes, config)(each, batch, NOTHING, NOTHING) for each in (state, changed))
+    changed = state._replace(networks=moved)
+    (_, before), (_, after) = (update(shapes, config)(each, batch, NOTHING) for each in (state, changed))
     assert (before["actor_loss"] == after["actor_loss"]) == config.frozen_critic
     assert before["value_loss"] != after["value_loss"]
-
-
-@KINDS
-def test_the_policy_waits_until_its_critics_were_fitted(shapes: Shapes) -> None:
-    state = fresh(shapes, SOFT)
-    first = state.mdpo.networks
-    for index in range(3):
-        before = state.mdpo.networks
-        state, metrics = update(shapes, SOFT)(state, random_batch(shapes, seed=index), NOTHING, NOTHING)
-        now = state.mdpo.networks
-        assert games.leaves_equal(now.actor, first.actor) == (index < SOFT.evaluation_updates)
-        assert not games.leaves_equal(now.critics, before.critics)
-        assert not games.leaves_equal(now.value, before.value)
-        assert float(metrics["divergence"]) == 0.0
 
 
 # ----- mirror descent on one state: the answers are known
@@ -482,6 +400,8 @@ def test_m_updates_approach_the_mirror_step_of_a_gaussian_policy(slope: float, l
 # ----- the player
 
 SAC_CONFIG = SACConfig(hidden=(8,), batch_size=16)
+MIRROR = MirrorConfig(hidden=(8,), batch_size=16)
+PLAYERS = {"paper": PAPER, "soft": SOFT, "mirror": MIRROR, "sac": SAC_CONFIG}
 SMALL = ReplayConfig(capacity=200, warmup_steps=20, block=4)
 
 
@@ -498,11 +418,12 @@ def player(
     *,
     memory: Replay | None = None,
     charge: Any = recorded_cost,
-    expert_rows: Any = (),
+    expert_rows: Any = None,
 ) -> OffPolicy:
-    kinds: dict[type, type[OffPolicy]] = {MDPOConfig: MDPO, AnchoredConfig: AnchoredMDPO, SACConfig: SAC}
+    kinds: dict[type, type[OffPolicy]] = {MDPOConfig: MDPO, MirrorConfig: Mirror, SACConfig: SAC}
     made = kinds[type(config)](config, replay)
-    made.begin(Game(shapes, 0, 1, memory or filled(shapes), charge, expert_rows, *games.unit(shapes)))
+    memory = memory or filled(shapes)
+    made.begin(Game(shapes, 0, 1, memory, charge, memory.rows[:0] if expert_rows is None else expert_rows))
     return made
 
 
@@ -567,18 +488,27 @@ def test_a_block_works_ahead_of_the_acting_policy() -> None:
     assert not games.leaves_equal(learner.actor.layers, first)
 
 
-@pytest.mark.parametrize("config", [PAPER, SOFT, SAC_CONFIG], ids=["paper", "soft", "sac"])
-def test_snapshots_are_exact_and_going_on_from_them_too(config: Any) -> None:
-    memory = filled(CONTINUOUS)
+def clones(shapes: Shapes, count: int = 2) -> list[nets.MLP]:
+    return [init_mdpo(seed, shapes, PAPER)[0].actor for seed in range(9, 9 + count)]
+
+
+@pytest.mark.parametrize("cloned", [False, True], ids=["scratch", "clones"])
+@pytest.mark.parametrize("name", PLAYERS)
+def test_snapshots_are_exact_and_going_on_from_them_too(name: str, cloned: bool) -> None:
+    config, memory = PLAYERS[name], filled(CONTINUOUS)
     learner = player(config=config, memory=memory)
+    if cloned:
+        learner.adopt(clones(CONTINUOUS))
     learner.work_ahead(None)
     arrays, info = learner.snapshot()
     arrays = {name: array.copy() for name, array in arrays.items()}
     other = player(config=config, memory=memory)
-    other.adopt([other.state.actor])  # must be undone by restoring
+    other.adopt(clones(CONTINUOUS, 3))  # must be undone by restoring
     other.restore(arrays, info)
     assert games.leaves_equal(other.state, learner.state)
-    assert other.uniform_warmup
+    learner.settle()
+    assert games.leaves_equal(other.actor.layers, learner.actor.layers)
+    assert other.uniform_warmup != cloned
     for _ in range(3):
         learner.work_ahead(None)
         other.work_ahead(None)
@@ -586,6 +516,9 @@ def test_snapshots_are_exact_and_going_on_from_them_too(config: Any) -> None:
     again, info_again = other.snapshot()
     assert again.keys() == arrays.keys()
     assert info_again != info, "the stream of drawn rows has moved on"
+    observation = np.ones((5, 3), np.float32)
+    acted = [each.act(observation, np.random.default_rng(0)) for each in (learner, other)]
+    np.testing.assert_array_equal(*acted)
 
 
 def test_a_snapshot_keeps_its_values_while_the_player_learns_on() -> None:
@@ -605,36 +538,27 @@ def test_restoring_another_algorithms_snapshot_is_refused() -> None:
 
 
 @KINDS
-@pytest.mark.parametrize("config", [PAPER, SOFT, SAC_CONFIG], ids=["paper", "soft", "sac"])
-def test_an_adopted_actor_acts_from_the_first_step_and_is_the_old_policy(shapes: Shapes, config: Any) -> None:
+@CONFIGS
+def test_an_adopted_actor_acts_from_the_first_step_and_is_the_old_policy(shapes: Shapes, config: MDPOConfig) -> None:
+    """Of several clones the first: Algorithm 3 knows no prior."""
     learner = player(shapes, config, memory=filled(shapes, 1))
-    cloned = init_mdpo(9, shapes, PAPER)[0].actor
+    cloned, *rest = clones(shapes)
     kept = [np.array(leaf) for leaf in jax.tree.leaves(cloned)]
-    learner.adopt([cloned])
+    learner.adopt([cloned, *rest])
     assert games.leaves_equal(learner.state.actor, cloned)
     assert games.leaves_equal(learner.actor.layers, cloned)
-    if config is PAPER:
-        assert games.leaves_equal(learner.state.old_actor, cloned)
-    if config is SOFT:
-        assert games.leaves_equal(learner.state.mdpo.old_actor, cloned)
-        assert games.leaves_equal(learner.state.anchor, cloned)
+    assert games.leaves_equal(learner.state.old_actor, cloned)
     observation = np.zeros((50, 3), np.float32)
     expected = nets.HostActor(shapes.kind, cloned).sample(observation, np.random.default_rng(0))
     assert not learner.ready
     np.testing.assert_array_equal(learner.act(observation, np.random.default_rng(0)), expected)
-    if shapes.kind == "discrete" or config is SAC_CONFIG:
+    if shapes.kind == "discrete":
         return
     # the compiled block reuses the state's memory: the adopted actor must not be in it
     learner.memory.add(*random_batch(shapes, 30)[:5])
     learner.work_ahead(None)
     learner.settle()
     assert all(np.array_equal(a, b) for a, b in zip(kept, jax.tree.leaves(cloned), strict=True))
-
-
-def test_without_a_weight_there_is_no_anchor() -> None:
-    learner = player(config=AnchoredConfig(hidden=(8,), batch_size=16))
-    learner.adopt([learner.state.actor])
-    assert learner.state.anchor is None
 
 
 def test_players_with_equal_settings_share_one_program() -> None:
@@ -672,7 +596,7 @@ def test_a_block_equals_single_updates() -> None:
     one_by_one, first_key = init_mdpo(0, CONTINUOUS, PAPER)
     next_key, noise = draw_noise(first_key, (4, 1, *batches[0].action.shape))
     for batch, drawn in zip(batches, noise, strict=True):
-        one_by_one, _ = compiled_update(CONTINUOUS, PAPER)(one_by_one, batch, NOTHING, drawn, NOTHING)
+        one_by_one, _ = compiled_update(CONTINUOUS, PAPER)(one_by_one, batch, NOTHING, drawn)
     np.testing.assert_array_equal(key, next_key)
     for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(one_by_one), strict=True):
         np.testing.assert_allclose(a, b, atol=2e-5)
@@ -701,9 +625,6 @@ def test_costs_are_computed_when_sampled() -> None:
         ("kl_weight", float("nan")),
         ("entropy_weight", -1.0),
         ("policy_steps", 0),
-        ("evaluation_updates", -1),
-        ("anchor_weight", -1.0),
-        ("anchor_updates", 0),
         ("gamma", 1.0),
         ("hidden", ()),
         ("hidden", (0,)),
@@ -714,7 +635,7 @@ def test_costs_are_computed_when_sampled() -> None:
 )
 def test_impossible_settings_of_the_algorithm_are_refused(field: str, value: Any) -> None:
     with pytest.raises(InputError, match=field):
-        AnchoredConfig(**{field: value})
+        MDPOConfig(**{field: value})
 
 
 @pytest.mark.parametrize(
@@ -737,29 +658,24 @@ def test_impossible_settings_of_the_replay_are_refused(settings: dict[str, Any],
 # ----- the bare player in the loop
 
 
-def test_the_bare_player_is_the_papers_preset() -> None:
-    """Given as an object, bit for bit what the preset's player computes with nothing put around it."""
-    made = partial(golden_traces.learner, "mdpo", "neural", golden_traces.CONTINUOUS, preset="paper")
+def test_a_player_given_as_an_object_is_the_papers_preset() -> None:
+    """Bit for bit what the preset's player computes."""
     settings = golden_traces.small("mdpo", "neural", golden_traces.CONTINUOUS, "paper")
     config = preset("mdpo", "neural", "paper", settings=settings)
-    values = {field.name: getattr(config.policy_config, field.name) for field in fields(MDPOConfig)}
 
     def with_an_object() -> oal.OAL:
         return oal.OAL(
             golden_traces.CONTINUOUS,
             golden_traces.demos_of(golden_traces.CONTINUOUS),
-            MDPO(MDPOConfig(**values), config.replay_config),
+            MDPO(config.policy_config, config.replay_config),
             "neural",
             preset="paper",
             seed=11,
             settings={name: value for name, value in settings.items() if name.startswith("cost.")},
         )
 
-    around, bare = (golden_traces.learning(each, golden_traces.CONTINUOUS) for each in (made, with_an_object))
-    # a checkpoint holds the bare state itself, not one inside a wrapper's
-    bare = {name.replace("end/networks/", "end/"): array for name, array in bare.items()}
-    assert golden_traces.first_difference(around, bare) is None
-    assert golden_traces.check("learn-mdpo-neural-paper", bare) is None
+    trace = golden_traces.learning(with_an_object, golden_traces.CONTINUOUS)
+    assert golden_traces.check("learn-mdpo-neural-paper", trace) is None
 
 
 @KINDS
@@ -772,8 +688,6 @@ def test_arrays_have_the_shapes_that_annotations_say(shapes: Shapes) -> None:
     checked(recorded_cost)(None, batch)
     update = partial(jax.eval_shape, partial(checked(mdpo_update), shapes=shapes, config=PAPER))
     update(state, batch, NOTHING, noise)
-    anchored = partial(checked(anchored_update), shapes=shapes, config=SOFT)
-    jax.eval_shape(anchored, fresh(shapes, SOFT), batch, NOTHING, noise, jnp.float32(EVIDENCE))
     with pytest.raises(AssertionError, match=r"batch.cost is float32\(16, 1\)"):
         update(state, batch._replace(cost=batch.cost[:, None]), NOTHING, noise)
 
@@ -784,6 +698,6 @@ def test_the_memory_gives_the_shapes_that_annotations_say() -> None:
     rows = checked(memory.sample)(np.random.default_rng(0), 4, 5)
     checked(memory.unpack)(rows)
     checked(memory.pairs)(checked(memory.newest)(7), lambda times: np.ones(times.shape, np.float32))
-    check_shapes(Game(CONTINUOUS, 0, 1, memory, recorded_cost, checked(memory.last)(3), *games.unit(CONTINUOUS)))
+    check_shapes(Game(CONTINUOUS, 0, 1, memory, recorded_cost, checked(memory.last)(3)))
     with pytest.raises(AssertionError, match=r"action is float32\(15, 2\)"):
         checked(memory.add)(*batch._replace(action=batch.action[1:])[:5])

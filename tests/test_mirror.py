@@ -1,4 +1,4 @@
-"""The policy player with an ensemble of clones as its prior: each part against plain loops, then what it does."""
+"""Mirror descent towards an ensemble of clones: each part against plain loops, then what the players do with it."""
 
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -13,48 +13,63 @@ import games
 from oal import demos
 from oal.deep import nets, prior
 from oal.deep.loop import OAL
-from oal.deep.offpolicy import ReplayConfig
+from oal.deep.mirror import Mirror, MirrorConfig, init_mirror, mirror_update
+from oal.deep.offpolicy import ReplayConfig, WithPrior
 from oal.deep.players import Game, Shapes, recorded_cost
-from oal.deep.prior import Ensemble, PriorConfig, PriorMDPO, init_prior, prior_update
+from oal.deep.prior import Ensemble
 from oal.deep.replay import Batch, Replay
+from oal.deep.sac import SAC, SACConfig
 from oal.envs import Step
 from oal.errors import InputError
+from prior_reference import (
+    CONTINUOUS,
+    DISCRETE,
+    batch_of,
+    divergence_between,
+    log_softmax,
+    members,
+    outputs,
+    policy_at,
+    worst_cost,
+)
+from shapes import checked
 
-CONTINUOUS, DISCRETE = Shapes("continuous", 3, 2), Shapes("discrete", 3, 4)
 BOTH = pytest.mark.parametrize("shapes", [CONTINUOUS, DISCRETE], ids=["continuous", "discrete"])
-CONFIG = PriorConfig(hidden=(8,), batch_size=16, prior_weight=0.3, prior_log_std=-1.0, kl_weight=0.2, gamma=0.9)
+CONFIG = MirrorConfig(hidden=(8,), batch_size=16, prior_weight=0.3, prior_log_std=-1.0, kl_weight=0.2, gamma=0.9)
+SAC_CONFIG = SACConfig(hidden=(8,), batch_size=16, prior_log_std=-1.0)
 
 
-def members(shapes: Shapes, count: int = 3, seed: int = 0) -> list[nets.MLP]:
-    keys = jax.random.split(jax.random.key(seed), count)
-    return [nets.init_actor(key, *shapes, (8,)) for key in keys]
-
-
-def outputs(member: nets.MLP, observation: np.ndarray) -> np.ndarray:
-    """One network at one observation, written out."""
-    first, last = member
-    hidden = np.maximum(observation @ np.asarray(first.weight, np.float64) + np.asarray(first.bias), 0.0)
-    return hidden @ np.asarray(last.weight, np.float64) + np.asarray(last.bias)
-
-
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    return logits - np.log(np.sum(np.exp(logits)))
-
-
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
 @BOTH
-def test_columns_are_the_ensembles_mean_and_width(shapes: Shapes, rng: np.random.Generator) -> None:
-    ensemble = Ensemble(shapes.kind, members(shapes), -1.0)
+def test_columns_are_the_ensembles_mean_and_width(
+    shapes: Shapes, activation: nets.Activation, rng: np.random.Generator
+) -> None:
+    """Discrete: the mean of the members' logits, and the mean of their probabilities with 5 % of the uniform one."""
+    ensemble = Ensemble(shapes.kind, members(shapes), -1.0, activation=activation)
     observations = rng.normal(size=(5, 3)).astype(np.float32)
     columns = ensemble.columns(observations)
+    assert columns.dtype == np.float32
+    assert columns.shape == (5, 2 * shapes.action_size)
     for row, observation in zip(columns, observations, strict=True):
-        each = np.stack([outputs(member, observation) for member in ensemble.members])
+        each = np.stack([outputs(member, observation, activation=activation) for member in ensemble.members])
         if shapes.kind == "discrete":
-            np.testing.assert_allclose(row, log_softmax(each.mean(axis=0)), atol=1e-5)
+            np.testing.assert_allclose(row[:4], each.mean(axis=0), atol=1e-5)
+            probabilities = np.mean([np.exp(log_softmax(logits)) for logits in each], axis=0)
+            np.testing.assert_allclose(np.exp(row[4:]), 0.95 * probabilities + 0.05 / 4, atol=1e-5)
+            assert np.exp(row[4:]).sum() == pytest.approx(1.0, abs=1e-5)
             continue
         means = each[:, :2]
         np.testing.assert_allclose(row[:2], means.mean(axis=0), atol=1e-5)
         spread = np.mean((means - means.mean(axis=0)) ** 2, axis=0)
         np.testing.assert_allclose(np.exp(2.0 * row[2:]), np.exp(-2.0) + (4 / 3) * spread, rtol=1e-4)
+
+
+def test_a_prior_of_clones_that_are_sure_rules_no_action_out() -> None:
+    """Logits of thousands: all but one action have the uniform share, and nothing is infinite."""
+    sure = [nets.Layer(1e4 * layer.weight, 1e4 * layer.bias) for layer in members(DISCRETE, 1)[0]]
+    columns = Ensemble("discrete", [tuple(sure)] * 2, -1.0).columns(np.ones((1, 3), np.float32))
+    assert np.isfinite(columns).all()
+    np.testing.assert_allclose(np.sort(np.exp(columns[0, 4:])), [0.0125, 0.0125, 0.0125, 0.9625], rtol=1e-4)
 
 
 @BOTH
@@ -70,90 +85,48 @@ def test_the_policy_alone_is_one_network(shapes: Shapes, rng: np.random.Generato
         np.testing.assert_allclose(row, expected, atol=1e-5)
 
 
-def batch_of(shapes: Shapes, rng: np.random.Generator, ensemble: Ensemble | None, size: int = 16) -> Batch:
-    observation, successor = rng.normal(size=(2, size, 3)).astype(np.float32)
-    action = rng.uniform(-1, 1, (size, 2)).astype(np.float32)
-    if shapes.kind == "discrete":
-        action = np.eye(4, dtype=np.float32)[rng.integers(0, 4, size)]
-    both = [np.zeros((size, 0), np.float32)] * 2
-    if ensemble is not None:
-        both = [ensemble.columns(observation), ensemble.columns(successor)]
-    terminated = (rng.random(size) < 0.3).astype(np.float32)
-    return Batch(observation, action, rng.normal(size=size), successor, terminated, np.concatenate(both, axis=1))
-
-
 @lru_cache
-def compiled(shapes: Shapes, config: PriorConfig) -> Any:
-    return jax.jit(partial(prior_update, shapes=shapes, config=config))
-
-
-def slow_policy(
-    shapes: Shapes, actor: Any, x: np.ndarray, columns: np.ndarray, noise: np.ndarray
-) -> tuple[Any, Any, float]:
-    """(the policy's parameters, its action, KL to the prior) at one state."""
-    own = outputs(actor, x)
-    if shapes.kind == "discrete":
-        log_probs = log_softmax(own + (columns if columns.size else 0.0))
-        probabilities = np.exp(log_probs)
-        return log_probs, probabilities, float(np.sum(probabilities * (log_probs - (columns if columns.size else 0.0))))
-    if not columns.size:
-        u = own[:2] + np.exp(own[2:]) * noise
-        density = -0.5 * noise**2 - own[2:] - 0.5 * np.log(2 * np.pi)
-        return own, np.tanh(u), float(np.sum(density - np.log(1.0 - np.tanh(u) ** 2)))
-    mean, log_std, wide = columns[:2] + own[:2], own[2:], columns[2:]
-    gap, ratio = own[:2] * np.exp(-wide), log_std - wide
-    divergence = 0.5 * np.sum(gap**2 + np.exp(2 * ratio) - 1 - 2 * ratio)
-    return own, np.tanh(mean + np.exp(log_std) * noise), float(divergence)
-
-
-def slow_q(shapes: Shapes, critics: Any, x: np.ndarray, action: np.ndarray) -> float:
-    if shapes.kind == "continuous":
-        return max(float(outputs(critic, np.concatenate([x, action]))[0]) for critic in critics)
-    return float(np.sum(action * np.maximum(*(outputs(critic, x) for critic in critics))))
+def compiled(shapes: Shapes, config: MirrorConfig) -> Any:
+    return jax.jit(partial(mirror_update, shapes=shapes, config=config))
 
 
 @pytest.mark.parametrize("with_prior", [True, False], ids=["clones", "uniform"])
 @BOTH
 def test_an_update_agrees_with_plain_loops(shapes: Shapes, with_prior: bool, rng: np.random.Generator) -> None:
     """Targets, losses and divergences of a state that has learned a little, step by step in NumPy."""
-    config = replace(CONFIG, layer_norm=False)
     ensemble = Ensemble(shapes.kind, members(shapes), -1.0) if with_prior else None
-    state, _ = init_prior(0, shapes, config)
-    state = state._replace(mean=jnp.float32([0.1, -0.2, 0.3]), std=jnp.float32([1.5, 0.5, 1.0]), updates=jnp.int32(3))
-    state = state._replace(old_actor=init_prior(7, shapes, config)[0].actor)
+    state, _ = init_mirror(0, shapes, CONFIG)
+    first, second, old = (init_mirror(seed, shapes, CONFIG)[0] for seed in (3, 5, 7))
+    scaled = partial(jax.tree.map, lambda leaf: 200.0 * leaf)  # critics start near 0
+    critics, targets_ = (
+        tuple((*critic[:-1], scaled(critic[-1])) for critic in each.critics) for each in (first, second)
+    )
+    state = state._replace(updates=jnp.int32(3), old_actor=old.actor, critics=critics, target_critics=targets_)
     rows = batch_of(shapes, rng, ensemble)
     noise = rng.normal(size=(2, 16, 2 if shapes.kind == "continuous" else 0)).astype(np.float32)
-    after, metrics = compiled(shapes, config)(state, rows, jnp.float32(0.4), noise)
+    after, metrics = compiled(shapes, CONFIG)(state, rows, jnp.float32(0.4), noise)
 
-    mean, std = np.asarray(state.mean), np.asarray(state.std)
     half = rows.extra.shape[1] // 2
     targets, errors = [], []
     for b in range(16):
-        x, y = (rows.observation[b] - mean) / std, (rows.next_observation[b] - mean) / std
-        _, action, divergence = slow_policy(shapes, state.actor, y, rows.extra[b, half:], noise[0, b])
-        value = slow_q(shapes, state.target_critics, y, action) + 0.3 * divergence
+        x, y = rows.observation[b], rows.next_observation[b]
+        _, action, divergence = policy_at(shapes, state.actor, y, rows.extra[b, half:], noise[0, b])
+        value = worst_cost(shapes, state.target_critics, y, action, layer_norm=True) + 0.3 * divergence
         value = 0.4 / (1 - 0.9) if rows.terminated[b] else value
         targets.append(rows.cost[b] + 0.9 * value)
-        each = (
-            [slow_q(shapes, [critic], x, rows.action[b]) for critic in state.critics]
-            if shapes.kind == "continuous"
-            else [float(np.sum(rows.action[b] * outputs(critic, x))) for critic in state.critics]
-        )
+        each = [worst_cost(shapes, [critic], x, rows.action[b], layer_norm=True) for critic in state.critics]
         errors.append([(q - targets[-1]) ** 2 for q in each])
     assert float(metrics["target_mean"]) == pytest.approx(np.mean(targets), rel=1e-4, abs=1e-5)
     assert float(metrics["critic_loss"]) == pytest.approx(np.mean(errors, axis=0).sum(), rel=1e-3)
 
     losses, from_prior, from_old = [], [], []
     for b in range(16):
-        x, columns = (rows.observation[b] - mean) / std, rows.extra[b, :half]
-        own, action, divergence = slow_policy(shapes, state.actor, x, columns, noise[1, b])
-        old, _, _ = slow_policy(shapes, state.old_actor, x, columns, noise[1, b])
-        if shapes.kind == "discrete":
-            moved = float(np.sum(np.exp(own) * (own - old)))
-        else:
-            gap, ratio = (own[:2] - old[:2]) * np.exp(-old[2:]), own[2:] - old[2:]
-            moved = float(0.5 * np.sum(gap**2 + np.exp(2 * ratio) - 1 - 2 * ratio))
-        losses.append(0.3 * divergence + 0.2 * moved + slow_q(shapes, after.critics, x, action))
+        x, columns = rows.observation[b], rows.extra[b, :half]
+        new, action, divergence = policy_at(shapes, state.actor, x, columns, noise[1, b])
+        before, _, _ = policy_at(shapes, state.old_actor, x, columns, noise[1, b])
+        moved = divergence_between(shapes, new, before)
+        worst = worst_cost(shapes, after.critics, x, action, layer_norm=True)
+        losses.append(0.3 * divergence + 0.2 * moved + worst)
         from_prior.append(divergence)
         from_old.append(moved)
     assert float(metrics["actor_loss"]) == pytest.approx(np.mean(losses), rel=2e-3, abs=1e-4)
@@ -164,32 +137,32 @@ def test_an_update_agrees_with_plain_loops(shapes: Shapes, with_prior: bool, rng
     for new, old, slow in zip(
         *map(jax.tree.leaves, (after.critics, state.target_critics, after.target_critics)), strict=True
     ):
-        np.testing.assert_allclose(slow, 0.995 * old + 0.005 * new, atol=1e-6)
+        np.testing.assert_allclose(slow, 0.995 * old + 0.005 * new, atol=2e-6)
 
 
-def player(shapes: Shapes, config: PriorConfig = CONFIG, capacity: int = 40, experts: int = 0) -> PriorMDPO:
+def player(shapes: Shapes, config: Any = CONFIG, capacity: int = 40, experts: int = 0) -> WithPrior:
     memory = Replay(capacity, 3, shapes.action_size)
     rng = np.random.default_rng(3)
     rows = rng.normal(size=(experts, memory.rows.shape[1])).astype(np.float32)
-    made = PriorMDPO(
-        config, ReplayConfig(capacity=capacity, warmup_steps=8, block=4, expert_fraction=0.25 if experts else 0.0)
-    )
-    mean, std = np.float32([0.5, 0.0, -0.5]), np.float32([2.0, 1.0, 0.5])
-    made.begin(Game(shapes, 0, 3, memory, recorded_cost, rows, mean, std))
+    replay = ReplayConfig(capacity=capacity, warmup_steps=8, block=4, expert_fraction=0.25 if experts else 0.0)
+    made = (SAC if isinstance(config, SACConfig) else Mirror)(config, replay)
+    made.begin(Game(shapes, 0, 3, memory, recorded_cost, rows))
     return made
 
 
+@pytest.mark.parametrize("config", [CONFIG, SAC_CONFIG], ids=["mirror", "sac"])
 @BOTH
-def test_the_first_policy_is_the_ensembles_mean(shapes: Shapes, rng: np.random.Generator) -> None:
-    made, clones = player(shapes), members(shapes)
+def test_the_first_policy_is_the_ensembles_mean(shapes: Shapes, config: Any, rng: np.random.Generator) -> None:
+    made, clones = player(shapes, config), members(shapes)
     made.adopt(clones)
+    assert not made.ready, "clones act during the warm-up"
     observations = rng.normal(size=(6, 3)).astype(np.float32)
     mean = np.mean([[outputs(member, x) for x in observations] for member in clones], axis=0)
     if shapes.kind == "continuous":
         np.testing.assert_allclose(made.actor.mode(observations), np.tanh(mean[:, :2]), atol=1e-5)
         np.testing.assert_allclose(made.actor.outputs(observations)[:, 2:], -1.0, atol=1e-5)
     else:
-        np.testing.assert_array_equal(made.actor.mode(observations).argmax(axis=1), mean.argmax(axis=1))
+        np.testing.assert_allclose(made.actor.outputs(observations), mean, atol=1e-5)
     drawn = [made.act(observations, np.random.default_rng(seed)) for seed in range(2_000)]
     same = [made.actor.sample(observations, np.random.default_rng(10_000 + seed)) for seed in range(2_000)]
     np.testing.assert_allclose(
@@ -225,7 +198,7 @@ def test_the_weight_holds_the_policy_at_its_prior(weight: float, near: bool, rng
     """One state, and a cost that wants another action than the clones': 400 updates."""
     config = replace(CONFIG, prior_weight=weight, learning_rate=3e-3, actor_average=0.0)
     ensemble = Ensemble("continuous", members(CONTINUOUS), -1.0)
-    state, _ = init_prior(0, CONTINUOUS, config)
+    state, _ = init_mirror(0, CONTINUOUS, config)
     state = state._replace(actor=prior.started_at_prior(state.actor, CONTINUOUS, -1.0))
     x = np.ones((16, 3), np.float32)
     columns = ensemble.columns(x)
@@ -242,34 +215,64 @@ def test_the_weight_holds_the_policy_at_its_prior(weight: float, near: bool, rng
     assert near or moved > 0.3
 
 
-def test_a_learner_goes_on_bit_for_bit_with_its_prior(tmp_path) -> None:
-    settings = {
-        "policy.hidden": [8],
-        "policy.batch_size": 8,
-        "replay.block": 10,
-        "replay.warmup_steps": 20,
-        "replay.capacity": 50,
-        "cost.hidden": [8],
-        "cost.update_every": 20,
-        "cost.minibatches": 2,
-        "cost.batch_size": 8,
-        "bc.updates": 20,
-        "bc.members": 3,
-    }
+def test_what_acts_is_the_average_of_the_actors_weights() -> None:
+    made, rng = player(CONTINUOUS), np.random.default_rng(0)
+    made.memory.add(*batch_of(CONTINUOUS, rng, None)[:5])
+    made.work_ahead(None)
+    made.settle()
+    assert games.leaves_equal(made.actor.layers, made.state.average)
+    assert not games.leaves_equal(made.actor.layers, made.state.actor)
+
+
+SMALL = {"cost.hidden": [8], "cost.update_every": 20, "cost.minibatches": 2, "cost.batch_size": 8}
+SMALL |= {"policy.hidden": [8], "bc.updates": 20, "bc.members": 3}
+SMALL_OFF = {"policy.batch_size": 8, "replay.block": 10, "replay.warmup_steps": 20, "replay.capacity": 50}
+SMALL_ON = {"policy.batch_steps": 30, "policy.critic_epochs": 2, "policy.critic_minibatch": 10}
+
+
+@pytest.mark.parametrize("policy", ["mdpo", "sac", "mdpo-on", "trpo"])
+def test_a_learner_goes_on_bit_for_bit_with_its_prior(policy: str, tmp_path) -> None:
+    settings = SMALL | (SMALL_OFF if policy in ("mdpo", "sac") else SMALL_ON)
     shown = demos.load("CartPole-v1")[:2]
-    whole = OAL("CartPole-v1", shown, "mdpo-prior", settings=settings, seed=1).learn(120)
-    stopped = OAL("CartPole-v1", shown, "mdpo-prior", settings=settings, seed=1).learn(70)
+    whole = OAL("CartPole-v1", shown, policy, settings=settings, seed=1).learn(120)
+    stopped = OAL("CartPole-v1", shown, policy, settings=settings, seed=1).learn(60)
     stopped.save(tmp_path / "checkpoint")
     resumed = OAL.load(tmp_path / "checkpoint").learn(120)
     assert len(resumed.player.ensemble.members) == 3
+    assert games.leaves_equal(whole.player.ensemble.members, resumed.player.ensemble.members)
     assert games.leaves_equal(whole.player.state, resumed.player.state)
-    assert games.leaves_equal(whole.player._columns, resumed.player._columns)
+    assert games.leaves_equal(whole.player.actor.layers, resumed.player.actor.layers)
+    assert games.leaves_equal(whole.cost, resumed.cost)
     assert whole.numbers() == resumed.numbers()
-    shapes, memory = Shapes("discrete", 4, 2), Replay(10, 4, 2)
-    broken = PriorMDPO(whole.player.config, replace(whole.player.replay, expert_fraction=0.0))
-    broken.begin(Game(shapes, 0, 1, memory, recorded_cost, memory.rows[:0], *games.unit(shapes)))
+    if policy in ("mdpo", "sac"):
+        assert games.leaves_equal(whole.player._columns, resumed.player._columns)
+
+
+@pytest.mark.parametrize("config", [CONFIG, SAC_CONFIG], ids=["mirror", "sac"])
+def test_a_snapshots_prior_that_does_not_fit_is_refused(config: Any, rng: np.random.Generator) -> None:
+    made = player(CONTINUOUS, config)
+    made.adopt(members(CONTINUOUS))
+    made.memory.add(*batch_of(CONTINUOUS, rng, None)[:5])
+    arrays, info = made.snapshot()
     with pytest.raises(InputError, match="prior has columns"):
-        broken.restore(*whole.player.snapshot())
+        player(CONTINUOUS, config, capacity=8).restore(arrays, info)
+    for columns in (np.zeros((16, 3), np.float32), np.zeros(16, np.float32)):
+        with pytest.raises(InputError, match="prior has columns"):
+            player(CONTINUOUS, config).restore({**arrays, "prior/columns": columns}, info)
+    for lost, message in (("prior/columns", "prior has columns"), ("prior/1/0/weight", "lacks")):
+        with pytest.raises(InputError, match=message):
+            player(CONTINUOUS, config).restore({name: arrays[name] for name in arrays if name != lost}, info)
+
+
+@BOTH
+def test_arrays_have_the_shapes_that_annotations_say(shapes: Shapes, rng: np.random.Generator) -> None:
+    ensemble = Ensemble(shapes.kind, members(shapes), -1.0)
+    batch = jax.tree.map(jnp.asarray, batch_of(shapes, rng, ensemble))
+    noise = jnp.zeros((2, 16, 2 if shapes.kind == "continuous" else 0))
+    state, _ = checked(init_mirror)(0, shapes, CONFIG)
+    columns = batch.extra[:, : batch.extra.shape[1] // 2]
+    checked(prior.chosen)(state.actor, state.old_actor, batch.observation, columns, noise[0], kind=shapes.kind)
+    jax.eval_shape(partial(checked(mirror_update), shapes=shapes, config=CONFIG), state, batch, jnp.float32(0.0), noise)
 
 
 @pytest.mark.parametrize(
@@ -284,4 +287,4 @@ def test_a_learner_goes_on_bit_for_bit_with_its_prior(tmp_path) -> None:
 )
 def test_impossible_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        PriorConfig(**settings)
+        MirrorConfig(**settings)

@@ -4,7 +4,6 @@ import inspect
 from dataclasses import fields, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import jax
@@ -16,13 +15,13 @@ from gymnasium import spaces
 from jax.flatten_util import ravel_pytree
 from scipy import integrate, stats
 
-import games
 from oal.base import checkpoint, seeding
 from oal.deep import nets
 from oal.deep.distributions import Distribution, distribution, divergence, entropy, log_likelihood
 from oal.deep.mdpo_on import PAPER_MDPO_ON, MDPOOn, MDPOOnConfig, mdpo_on_loss, mdpo_on_step
 from oal.deep.nets import Gaussian
 from oal.deep.players import Charge, ChargeBatch, Game, Shapes, recorded_cost
+from oal.deep.prior import Ensemble
 from oal.deep.replay import Batch, Replay
 from oal.deep.rollout import (
     Data,
@@ -42,6 +41,7 @@ from oal.deep.rollout import (
 from oal.deep.trpo import PAPER_TRPO, TRPO, TRPOConfig, conjugate_gradient, fisher_product, trpo_step
 from oal.envs import Envs, Step, VectorEnvs, evaluate
 from oal.errors import InputError
+from prior_reference import gaussian_kl, log_softmax, outputs
 from shapes import checked
 
 CONTINUOUS = Shapes("continuous", 3, 2)
@@ -76,7 +76,8 @@ def random_rollout(shapes: Shapes, steps: int = 16, environments: int = 3, seed:
     observation, draw, cost, successor = (
         np.asarray(part, np.float32) for part in (starts[:-1], draw, rng.normal(size=size), successor)
     )
-    return Rollout(observation, draw, cost, successor, terminated, truncated, valid)
+    nothing = np.zeros((*size, 0), np.float32)
+    return Rollout(observation, draw, cost, successor, terminated, truncated, valid, nothing)
 
 
 def random_data(shapes: Shapes, rows: int = 64, seed: int = 0) -> Data:
@@ -86,7 +87,7 @@ def random_data(shapes: Shapes, rows: int = 64, seed: int = 0) -> Data:
         draw = np.eye(shapes.action_size)[rng.integers(0, shapes.action_size, rows)]
     valid = rng.random(rows) < 0.8
     parts = (rng.normal(size=(rows, shapes.observation_size)), draw, rng.normal(size=rows), valid / valid.sum())
-    return Data(*(jnp.array(part, jnp.float32) for part in parts))
+    return Data(*(jnp.array(part, jnp.float32) for part in parts), jnp.zeros((rows, 0)))
 
 
 def player_of(config: OnPolicyConfig) -> type[OnPolicy]:
@@ -102,7 +103,7 @@ def begun(
 ) -> OnPolicy:
     """A player before its first step."""
     player, memory = player_of(config)(config), Replay(1, shapes.observation_size, shapes.action_size)
-    player.begin(Game(shapes, seed, environments, memory, charge, memory.rows[:0], *games.unit(shapes)))
+    player.begin(Game(shapes, seed, environments, memory, charge, memory.rows[:0]))
     return player
 
 
@@ -372,7 +373,7 @@ def test_mdpo_takes_m_adam_steps_from_one_old_policy() -> None:
     config = replace(TINY_MDPO, policy_steps=3, learning_rate=0.05, kl_weight=1.5)
     shapes = Shapes("discrete", 1, 2)
     actor = random_actor(shapes, config)
-    data = Data(jnp.ones((2, 1)), jnp.eye(2), jnp.array([0.7, -0.2]), jnp.array([0.5, 0.5]))
+    data = Data(jnp.ones((2, 1)), jnp.eye(2), jnp.array([0.7, -0.2]), jnp.array([0.5, 0.5]), jnp.zeros((2, 0)))
     flat, unravel = ravel_pytree(actor)
 
     @jax.jit
@@ -422,37 +423,6 @@ def improve(state: OnPolicyState, rollout: Rollout, config, params=None, charge:
     order = minibatches(rollout.cost.size, np.random.default_rng(0), config)
     step = compile_improvement(CONTINUOUS, config, player_of(config).policy_step, charge=charge)
     return step(copied, rollout, order, params)
-
-
-def worth(evidence: jax.Array, batch: Batch) -> Charge:
-    """The recorded costs, with the evidence that is given."""
-    return Charge(batch.cost, jnp.float32(0.0), evidence)
-
-
-@PLAYERS
-def test_a_step_is_as_long_as_the_evidence(config: TRPOConfig | MDPOOnConfig) -> None:
-    """A step of length e has e² times the divergence of a whole one; the evidence counts only where it is asked."""
-    if isinstance(config, TRPOConfig):
-        config = replace(config, max_kl=1e-3, cg_damping=1e-3)
-    state = fresh(config)._replace(actor=random_actor(CONTINUOUS, config))
-    rollout = random_rollout(CONTINUOUS, steps=64)
-
-    def moved(by_evidence: bool, evidence: float) -> tuple[float, Any]:
-        asked = replace(config, by_evidence=by_evidence)
-        new, metrics = improve(state, rollout, asked, params=jnp.float32(evidence), charge=worth)
-        return float(metrics["divergence"]), new.actor
-
-    whole, _ = moved(True, 1.0)
-    assert whole > 1e-5
-    assert moved(False, 0.1)[0] == pytest.approx(whole, rel=1e-3)
-    half, nothing = moved(True, 0.5)[0], moved(True, 0.0)
-    if isinstance(config, TRPOConfig):
-        # line searches end somewhere below their bounds
-        assert 0.4 * 0.25 * config.max_kl < half <= 0.25 * config.max_kl * (1 + 1e-3) < whole
-    else:  # Adam's first steps are as long for small gradients as for large ones: the penalty shortens them
-        assert half < 0.9 * whole
-    assert nothing[0] == 0.0
-    assert_equal_trees(nothing[1], state.actor)
 
 
 @PLAYERS
@@ -550,6 +520,79 @@ def test_the_entropy_bonus_is_part_of_the_surrogate(shapes: Shapes) -> None:
     assert abs(bonus) > 0.1
 
 
+# ----- with clones as the prior
+
+
+def clones_of(shapes: Shapes, config: OnPolicyConfig, count: int = 3) -> list[nets.MLP]:
+    return [random_actor(shapes, config, seed) for seed in range(20, 20 + count)]
+
+
+def with_prior(data: Data, shapes: Shapes, log_std: float = -1.0) -> Data:
+    ensemble = Ensemble(shapes.kind, clones_of(shapes, TINY), log_std, activation="tanh")
+    return data._replace(prior=jnp.asarray(ensemble.columns(np.asarray(data.observation))))
+
+
+def slow_surrogate(actor: nets.MLP, old: nets.MLP, data: Data, shapes: Shapes, prior_weight: float) -> float:
+    """Σ weight (ratio · advantage + prior_weight · KL(π, prior)), row by row."""
+    total, clones = 0.0, clones_of(shapes, TINY)
+    for x, draw, advantage, weight in zip(*(np.asarray(part, np.float64) for part in data[:4]), strict=True):
+        new, before, *each = (outputs(network, x, activation="tanh") for network in (actor, old, *clones))
+        if shapes.kind == "discrete":
+            log_p, log_old = log_softmax(new), log_softmax(before)
+            probabilities = np.mean([np.exp(log_softmax(logits)) for logits in each], axis=0)
+            log_prior = np.log(0.95 * probabilities + 0.05 / 4)
+            ratio = np.exp((log_p - log_old) @ draw)
+            divergence = float(np.exp(log_p) @ (log_p - log_prior))
+        else:
+            likelihoods = [stats.norm(o[:2], np.exp(o[2:])).logpdf(draw).sum() for o in (new, before)]
+            ratio = np.exp(likelihoods[0] - likelihoods[1])
+            means = np.stack([o[:2] for o in each])
+            width = np.sqrt(np.exp(-2.0) + (1 + 1 / 3) * means.var(axis=0))
+            divergence = gaussian_kl(new[:2], new[2:], means.mean(axis=0), np.log(width))
+        total += weight * (ratio * advantage + prior_weight * divergence)
+    return total
+
+
+@BOTH
+def test_the_surrogate_with_a_prior_equals_a_slow_loop(shapes: Shapes) -> None:
+    config, data = replace(TINY, prior_weight=0.4), with_prior(random_data(shapes), shapes)
+    actor, old = (random_actor(shapes, TINY, seed) for seed in (0, 1))
+    before = policy_at(old, data, shapes, TINY)
+    losses = {}
+    for weight in (0.0, 0.4):
+        loss, _ = surrogate(actor, before, data, shapes=shapes, config=replace(config, prior_weight=weight))
+        losses[weight] = float(loss)
+        assert losses[weight] == pytest.approx(slow_surrogate(actor, old, data, shapes, weight), rel=1e-4, abs=1e-5)
+    assert losses[0.4] > losses[0.0] + 0.01
+    # a prior's weight without clones weighs nothing
+    nothing = data._replace(prior=jnp.zeros((64, 0)))
+    assert float(surrogate(actor, before, nothing, shapes=shapes, config=config)[0]) == losses[0.0]
+
+
+@PLAYERS
+@BOTH
+def test_the_weight_pulls_the_policy_towards_its_prior(shapes: Shapes, config: TRPOConfig | MDPOOnConfig) -> None:
+    """Without advantages nothing but the prior moves the policy, and it goes there."""
+    data = with_prior(random_data(shapes), shapes)
+    data = data._replace(advantage=jnp.zeros_like(data.advantage))
+    mean, log_std = jnp.split(data.prior, 2, axis=-1)
+    prior = Gaussian(mean, log_std) if shapes.kind == "continuous" else log_std
+
+    def distance(actor: nets.MLP) -> float:
+        return float(jnp.sum(data.weight * divergence(policy_at(actor, data, shapes, TINY), prior)))
+
+    actor, kind = random_actor(shapes, TINY), player_of(config)
+    for weight in (0.0, 0.5):
+        step = jax.jit(partial(kind.policy_step, shapes=shapes, config=replace(config, prior_weight=weight)))
+        now, optimiser = actor, kind.fresh_optimiser(actor, config)
+        for _ in range(20):
+            now, optimiser, _ = step(now, optimiser, data)
+        if weight == 0.0:
+            assert distance(now) == pytest.approx(distance(actor), rel=0.01)
+        else:
+            assert distance(now) < 0.7 * distance(actor)
+
+
 # ----- the player
 
 
@@ -565,15 +608,20 @@ def steps_of(shapes: Shapes, player: OnPolicy, environments: int, count: int, se
         observation = following
 
 
+@pytest.mark.parametrize("weight", [0.0, 0.3], ids=["plain", "prior"])
 @pytest.mark.parametrize("shapes, config", [(CONTINUOUS, TINY), (DISCRETE, TINY_MDPO)], ids=["trpo", "mdpo"])
-def test_a_snapshot_continues_bit_for_bit(shapes: Shapes, config, tmp_path) -> None:
+def test_a_snapshot_continues_bit_for_bit(shapes: Shapes, config, weight: float, tmp_path) -> None:
+    config = replace(config, prior_weight=weight)
     player = begun(shapes, config, seed=1, environments=3)
+    if weight:
+        player.adopt(clones_of(shapes, config))
     steps_of(shapes, player, 3, 16, seed=0)
     player.improve(None)
     steps_of(shapes, player, 3, 7, seed=1)
     arrays, info = player.snapshot()
     checkpoint.save(tmp_path / "player", arrays, info, kind="test")
     later = begun(shapes, config, seed=2, environments=3)
+    later.adopt(clones_of(shapes, config, 2))  # must be undone by restoring
     later.restore(*checkpoint.load(tmp_path / "player", kind="test"))
     for each in (player, later):
         steps_of(shapes, each, 3, 9, seed=2)
@@ -581,6 +629,7 @@ def test_a_snapshot_continues_bit_for_bit(shapes: Shapes, config, tmp_path) -> N
         each.settle()
     assert_equal_trees(player.state, later.state)
     assert_equal_trees(player.actor.layers, later.actor.layers)
+    assert (later.ensemble is None) == (weight == 0.0)
     observation = np.ones((2, 3), np.float32)
     np.testing.assert_array_equal(*(each.act(observation, np.random.default_rng(0)) for each in (player, later)))
     # the snapshot itself was not touched by what came after it
@@ -653,6 +702,25 @@ def test_a_pretrained_actor_is_adopted(config) -> None:
         player.adopt([random_actor(CONTINUOUS, replace(config, hidden=(7,)))])
 
 
+@BOTH
+def test_a_rollout_keeps_the_priors_columns_beside_its_steps(shapes: Shapes) -> None:
+    """Of all clones, with the player's own activation; the first of them is the policy."""
+    config = replace(TINY, prior_weight=0.3, prior_log_std=-1.5)
+    player, clones = begun(shapes, config, seed=0, environments=3), clones_of(shapes, config)
+    player.adopt(clones)
+    assert_equal_trees(player.actor.layers, clones[0])
+    steps_of(shapes, player, 3, 5, seed=0)
+    prior = Ensemble(shapes.kind, clones, -1.5, activation="tanh")
+    rollout = player._rollout
+    assert rollout.prior.shape == (16, 3, 2 * shapes.action_size)
+    for t in range(5):
+        np.testing.assert_allclose(rollout.prior[t], prior.columns(rollout.observation[t]), atol=1e-6)
+    unweighted = begun(shapes, TINY, seed=0, environments=3)
+    unweighted.adopt(clones)
+    assert unweighted.ensemble is None
+    assert unweighted._rollout.prior.shape == (16, 3, 0)
+
+
 def test_the_block_is_whole_vector_steps() -> None:
     assert begun(CONTINUOUS, replace(TINY, batch_steps=2000), seed=0, environments=8).block == 2000
     assert begun(CONTINUOUS, replace(TINY, batch_steps=1024), seed=0, environments=3).block == 1026
@@ -701,6 +769,7 @@ def test_steps_that_only_reset_a_vector_environment_are_left_out() -> None:
         (TINY, "activation", "elu"),
         (TINY, "batch_steps", 1),
         (TINY, "entropy_weight", -0.1),
+        (TINY, "prior_weight", -0.1),
         (TINY, "critic_learning_rate", 0.0),
         (TINY, "critic_epochs", 0),
         (TINY, "critic_minibatch", 0),
@@ -913,6 +982,7 @@ def test_arrays_have_the_shapes_that_annotations_say(shapes: Shapes) -> None:
     checked(divergence)(policy, policy)
     checked(entropy)(policy, data.draw, ratio)
     checked(surrogate)(actor, policy, data, shapes=shapes, config=TINY)
+    checked(surrogate)(actor, policy, with_prior(data, shapes), shapes=shapes, config=replace(TINY, prior_weight=0.1))
     order = checked(minibatches)(48, np.random.default_rng(0), TINY)
     state = checked(init_on_policy)(0, shapes, TINY, TRPO.fresh_optimiser)
     jax.eval_shape(partial(checked(trpo_step), shapes=shapes, config=TINY), actor, (), data)

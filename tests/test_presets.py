@@ -1,17 +1,24 @@
 """Presets: the paper's two tables field by field, changes by dotted names, and the way through JSON."""
 
 import json
+import re
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from oal.deep import presets
+from oal.deep.mdpo import MDPO
+from oal.deep.mirror import Mirror
 from oal.deep.presets import (
     COSTS,
     OFF_POLICY,
-    PAPER_POLICIES,
     POLICIES,
     PRESETS,
     LearnerConfig,
+    players,
+    policy_player,
     preset,
     with_settings,
 )
@@ -32,7 +39,6 @@ ON_POLICY_TABLE: dict[str, dict[str, Any]] = {
     "cost.clip": {"gail": None, "neural": 10.0},
     "cost.geometry": {"linear": "normalised"},
     "cost.hidden": {"gail": (100, 100, 100), "neural": (100, 100, 100)},
-    "cost.activation": {"gail": "tanh", "neural": "tanh"},
     "cost.step": {"linear": 0.05},
     "cost.lipschitz": {"gail": 0.0, "neural": 1.0},
     "cost.output_entropy": {"gail": 0.001, "neural": 0.001},
@@ -51,7 +57,6 @@ OFF_POLICY_TABLE: dict[str, dict[str, Any]] = {
     "cost.clip": {"gail": None, "neural": 10.0},
     "cost.geometry": {"linear": "normalised"},
     "cost.hidden": {"gail": (100, 100, 100), "neural": (100, 100, 100)},
-    "cost.activation": {"gail": "tanh", "neural": "tanh"},
     "cost.step": {"linear": 0.05},
     "cost.lipschitz": {"gail": 0.0, "neural": 1.0},
     "cost.update_every": {"gail": 2000, "linear": 2000, "neural": 2000},
@@ -77,11 +82,10 @@ REFERENCE_CODE: dict[str, dict[str, Any]] = {
     "replay.warmup_steps": {"gail": 10_000, "linear": 10_000, "neural": 10_000},
     "replay.updates_per_step": {"gail": 1.0, "linear": 1.0, "neural": 1.0},
     "replay.expert_fraction": {"gail": 0.0, "linear": 0.0, "neural": 0.0},
-    "cost.data": {"gail": "window", "linear": "window", "neural": "window"},
     "cost.window": {"gail": 2000, "linear": 2000, "neural": 2000},
-    "cost.discounted": {"gail": False, "linear": True, "neural": False},
-    "cost.standardise": {"gail": False, "linear": False, "neural": False},
-    "cost.absorbing": {"gail": "none", "linear": "none", "neural": "none"},
+    "cost.average": {"linear": "episodes"},
+    "cost.scale": {"gail": "own", "linear": "own", "neural": "own"},
+    "cost.absorbing": {"gail": None, "linear": None, "neural": None},
     "cost.reading": {"gail": "softplus"},
     "cost.features": {"linear": "inputs"},
 }
@@ -97,7 +101,7 @@ def field(config: LearnerConfig, dotted: str) -> Any:
     [
         *((policy, ON_POLICY_TABLE) for policy in ON_POLICY),
         ("mdpo-on", MDPO_ON_TABLE),
-        *((policy, OFF_POLICY_TABLE) for policy in OFF_POLICY if policy in PAPER_POLICIES),
+        *((policy, OFF_POLICY_TABLE) for policy in OFF_POLICY),
         ("mdpo", MDPO_TABLE),
         ("mdpo", REFERENCE_CODE),
     ],
@@ -109,22 +113,19 @@ def test_the_papers_tables_are_held_field_by_field(policy: str, cost: str, table
     assert held == {name: row[cost] for name, row in table.items() if cost in row}
 
 
-def test_the_papers_policies_have_two_hidden_layers_and_no_cloning() -> None:
+def test_the_papers_policies_have_two_hidden_layers_and_nothing_of_ours() -> None:
     for policy, cost in PAIRS:
-        if policy not in PAPER_POLICIES:
-            with pytest.raises(InputError, match="the paper has no policy player 'mdpo-prior'"):
-                preset(policy, cost, "paper")
-            continue
         config = preset(policy, cost, "paper")
         assert len(config.policy_config.hidden) == 2
         assert config.bc_config is None
+        assert not config.normalise
+        assert getattr(config.policy_config, "prior_weight", 0.0) == 0.0
 
 
 @pytest.mark.parametrize("policy", ON_POLICY)
 @pytest.mark.parametrize("cost", COSTS)
 def test_on_policy_costs_learn_from_the_steps_since_their_last_update(policy: str, cost: str) -> None:
     config = preset(policy, cost, "paper")
-    assert config.cost_config.data == "window"
     assert config.cost_config.window == config.cost_config.update_every == 3 * field(config, "policy.batch_steps")
     assert config.replay_config is None
 
@@ -132,11 +133,10 @@ def test_on_policy_costs_learn_from_the_steps_since_their_last_update(policy: st
 def test_every_pair_has_every_preset_and_says_what_it_is() -> None:
     for name in PRESETS:
         for policy, cost in PAIRS:
-            if name == "paper" and policy not in PAPER_POLICIES:
-                continue
             config = preset(policy, cost, name)
             assert (config.policy, config.cost, config.preset) == (policy, cost, name)
-            assert type(config.policy_config) is POLICIES[policy].Config
+            assert type(config.policy_config) is policy_player(policy, name).Config
+            assert type(players(config)[0]) is policy_player(policy, name)
             assert type(config.cost_config) is COSTS[cost].Config
             assert (config.replay_config is not None) == (policy in OFF_POLICY)
             if config.replay_config is not None:
@@ -146,13 +146,13 @@ def test_every_pair_has_every_preset_and_says_what_it_is() -> None:
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize("policy, cost", PAIRS)
 def test_settings_survive_the_way_through_json(policy: str, cost: str, name: str) -> None:
-    if name == "paper" and policy not in PAPER_POLICIES:
-        pytest.skip("not a player of the paper")
-    config = preset(policy, cost, name, settings={"bc.epochs": 7, "policy.hidden": [3, 4, 5], "environments": 2})
+    settings = {"bc.epochs": 7, "policy.hidden": [3, 4, 5], "environments": 2, "normalise": name == "paper"}
+    config = preset(policy, cost, name, settings=settings)
     read = LearnerConfig.from_json(json.loads(json.dumps(config.to_json())))
     assert read == config
     assert hash(read) == hash(config)
     assert read.policy_config.hidden == (3, 4, 5)
+    assert read.normalise == (name == "paper")
 
 
 def test_dotted_names_change_single_fields() -> None:
@@ -184,7 +184,13 @@ def test_cloning_is_switched_on_and_off() -> None:
     on = with_settings(without, {"bc.epochs": 3})
     assert on.bc_config is not None
     assert on.bc_config.epochs == 3
-    assert with_settings(on, {"bc.epochs": 0}).bc_config is None
+    for off in ({"bc.epochs": 0}, {"bc.updates": 0}, {"bc": None}):
+        assert with_settings(on, off).bc_config is None
+        scratch = preset("mdpo", "neural", settings=off)
+        assert scratch.bc_config is None
+        assert scratch == with_settings(preset("mdpo", "neural"), {"bc": None}), "nothing else changes with it"
+    with pytest.raises(InputError, match="bc is 5: None switches cloning off"):
+        preset("mdpo", "neural", settings={"bc": 5})
 
 
 def test_a_policy_player_alone_knows_nothing_of_the_expert() -> None:
@@ -193,15 +199,39 @@ def test_a_policy_player_alone_knows_nothing_of_the_expert() -> None:
         assert (config.cost, config.cost_config, config.bc_config) == (None, None, None)
         assert config.replay_config is None or config.replay_config.expert_fraction == 0.0
         assert LearnerConfig.from_json(config.to_json()) == config
-    alone = preset("mdpo", None)
-    assert alone.policy_config == preset("mdpo", "neural", settings={"bc.epochs": 0}).policy_config
-    assert (field(alone, "policy.evaluation_updates"), field(alone, "policy.anchor_weight")) == (0, 0.0)
-    for cost in ("neural", "gail"):
-        scratch = preset("mdpo", cost, settings={"bc.epochs": 0})
-        assert (field(scratch, "policy.kl_weight"), field(scratch, "cost.lipschitz")) == (0.04, 1.0)
-        assert preset("mdpo", cost, "paper", settings={"bc.epochs": 0}) == preset("mdpo", cost, "paper")
-    kept = preset("mdpo", "neural", settings={"bc.epochs": 0, "policy.anchor_weight": 0.5})
-    assert field(kept, "policy.anchor_weight") == 0.5, "what the user says stands"
+        assert config.policy_config == preset(policy, "neural").policy_config
+
+
+def test_mdpo_is_algorithm_3_in_the_papers_preset_and_ours_elsewhere() -> None:
+    assert policy_player("mdpo", "paper") is MDPO
+    assert policy_player("mdpo", "default") is Mirror
+    for name in ("sac", "mdpo-on", "trpo"):
+        assert policy_player(name, "paper") is policy_player(name, "default")
+
+
+def test_every_player_of_the_default_preset_starts_from_the_same_clones() -> None:
+    for policy, cost in PAIRS:
+        config = preset(policy, cost)
+        assert config.normalise
+        assert config.bc_config is not None
+        assert (config.bc_config.updates, config.bc_config.members) == (3_000, 5)
+        if policy != "sac":  # whose temperature weighs the prior
+            assert field(config, "policy.prior_weight") == 0.08
+        assert field(config, "policy.prior_log_std") == -2.0
+        assert field(config, "cost.scale") == "evidence"
+        assert field(config, "cost.absorbing") == 1.3
+
+
+def test_a_default_run_has_few_settings_and_all_are_read() -> None:
+    """Each is one that somebody may have to understand: a new one should replace an old one."""
+    config = preset("mdpo", "neural")
+    groups = {name: getattr(config, f"{name}_config") for name in ("policy", "cost", "replay", "bc")}
+    counts = {name: len(fields(group)) for name, group in groups.items()}
+    assert counts == {"policy": 10, "cost": 13, "replay": 5, "bc": 8}
+    code = "".join(path.read_text(encoding="utf-8") for path in Path(presets.__file__).parent.rglob("*.py"))
+    for group in groups.values():
+        for setting in fields(group):
+            assert re.search(rf"(config|replay)\.{setting.name}\b", code), setting.name
 
 
 @pytest.mark.parametrize(
@@ -212,12 +242,18 @@ def test_a_policy_player_alone_knows_nothing_of_the_expert() -> None:
         ({"replay.size": 1}, "replay setting 'size' is unknown: choose one of .*capacity"),
         ({"bc.steps": 1}, "bc setting 'steps' is unknown"),
         ({"actor.hidden": [3]}, "'actor' is unknown: choose one of policy, cost, replay, bc"),
-        ({"seed": 1}, "'seed' is unknown: choose one of environments"),
+        ({"seed": 1}, "'seed' is unknown: choose one of environments, normalise, bc"),
+        ({"normalise": "often"}, "learner.normalise is 'often'"),
         ({"environments": 0}, "environments is 0"),
         ({"environments": "two"}, "learner.environments is 'two'"),
         ({"policy.gamma": 1.0}, "gamma is 1.0"),
         ({"policy.gamma": "high"}, "policy.gamma is 'high'"),
-        ({"cost.data": "everything"}, "data 'everything' is unknown"),
+        ({"cost.scale": "largest"}, "scale 'largest' is unknown: choose one of own, unit, evidence"),
+        ({"cost.window": 0}, "window is 0"),
+        ({"cost.absorbing": -1.0}, "absorbing is -1.0"),
+        ({"cost.data": "window"}, "cost setting 'data' is unknown"),
+        ({"policy.anchor_weight": 1.0}, "policy setting 'anchor_weight' is unknown"),
+        ({"bc.patience": 5}, "bc setting 'patience' is unknown"),
         ({"policy.": 3}, "policy setting '' is unknown"),
     ],
 )
@@ -234,7 +270,7 @@ def test_settings_of_the_replay_are_for_off_policy_players() -> None:
 @pytest.mark.parametrize(
     "names, message",
     [
-        (("ppo", "neural", "paper"), "policy 'ppo' is unknown: choose one of mdpo, mdpo-prior, sac, mdpo-on, trpo"),
+        (("ppo", "neural", "paper"), "policy 'ppo' is unknown: choose one of mdpo, sac, mdpo-on, trpo"),
         (("mdpo", "wgan", "paper"), "cost 'wgan' is unknown: choose one of linear, neural, gail"),
         (("mdpo", "neural", "best"), "preset 'best' is unknown: choose one of default, paper"),
     ],
@@ -248,12 +284,13 @@ def test_what_is_no_configuration_is_refused() -> None:
     whole = preset("mdpo", "neural").to_json()
     for change, message in (
         ({"policy": "ppo"}, "policy 'ppo' is unknown"),
+        ({"policy": "mdpo-prior"}, "policy 'mdpo-prior' is unknown"),
         ({"cost": "linear"}, "cost setting 'hidden' is unknown"),
         ({"colour": 1}, "learner setting 'colour' is unknown"),
         ({"policy_config": {**whole["policy_config"], "old_field": 1}}, "policy setting 'old_field' is unknown"),
     ):
         with pytest.raises(InputError, match=message):
             LearnerConfig.from_json({**whole, **change})
-    for missing in ("policy", "policy_config", "replay_config"):
+    for missing in ("policy", "preset", "policy_config", "replay_config"):
         with pytest.raises(InputError, match=f"lack '{missing}'"):
             LearnerConfig.from_json({name: value for name, value in whole.items() if name != missing})

@@ -11,9 +11,11 @@ import pytest
 from oal.deep import nets
 from oal.deep.offpolicy import compile_block, draw_noise
 from oal.deep.players import Charge, ChargeBatch, Shapes, recorded_cost
+from oal.deep.prior import Ensemble, chosen, started_at_prior
 from oal.deep.replay import Batch
-from oal.deep.sac import SACConfig, SACState, init_sac, sac_update, soft_value
+from oal.deep.sac import SACConfig, SACState, init_sac, sac_update
 from oal.errors import InputError
+from prior_reference import batch_of, members, policy_at, worst_cost
 from shapes import checked
 
 CONTINUOUS = Shapes("continuous", 3, 2)
@@ -32,6 +34,7 @@ def random_batch(shapes: Shapes, size: int = 32, seed: int = 0) -> Batch:
         rng.normal(size=size),
         rng.normal(size=(size, shapes.observation_size)),
         rng.random(size) < 0.3,
+        np.zeros((size, 0)),
     )
     return Batch(*(jnp.array(part, jnp.float32) for part in parts))
 
@@ -63,18 +66,17 @@ def pack(batch: Batch) -> np.ndarray:
     )
 
 
+def soft_value(state: SACState, critics: Any, observation: Any, noise: Any, shapes: Shapes, alpha: float) -> Any:
+    """E_{a~π}[max_i Q_i(s, a) + α log π(a|s)], and the entropy of π: SAC's value with the uniform prior."""
+    terms = chosen(state.actor, None, observation, jnp.zeros((len(observation), 0)), noise, kind=shapes.kind)
+    worst = nets.worst_value(critics, shapes.kind, observation, terms.action, layer_norm=False)
+    return worst + alpha * terms.from_prior, terms.entropy
+
+
 def test_discrete_soft_value_is_the_exact_expectation() -> None:
     state, _ = init_sac(0, DISCRETE, SMALL)
     observation = random_batch(DISCRETE).observation
-    value, entropy = soft_value(
-        state.actor,
-        state.critics,
-        jnp.float32(0.3),
-        observation,
-        noise_for(DISCRETE)[0],
-        kind="discrete",
-        layer_norm=False,
-    )
+    value, entropy = soft_value(state, state.critics, observation, noise_for(DISCRETE)[0], DISCRETE, 0.3)
     log_policy = np.asarray(nets.log_policy(state.actor, observation), np.float64)
     first, second = (np.asarray(nets.mlp(critic, observation), np.float64) for critic in state.critics)
     for b in range(len(observation)):
@@ -90,9 +92,7 @@ def test_continuous_soft_value_is_pessimistic_about_costs() -> None:
     state, _ = init_sac(0, CONTINUOUS, SMALL)
     observation = random_batch(CONTINUOUS).observation
     noise = noise_for(CONTINUOUS)[0]
-    value, entropy = soft_value(
-        state.actor, state.critics, jnp.float32(0.3), observation, noise, kind="continuous", layer_norm=False
-    )
+    value, entropy = soft_value(state, state.critics, observation, noise, CONTINUOUS, 0.3)
     action, _, log_prob = nets.squashed(nets.gaussian(state.actor, observation), noise)
     both = [nets.critic_value(critic, "continuous", observation, action) for critic in state.critics]
     np.testing.assert_allclose(value, np.maximum(*both) + 0.3 * log_prob, rtol=1e-5)
@@ -105,15 +105,7 @@ def test_critics_step_along_the_gradient_of_the_squared_error(shapes: Shapes) ->
     (state, _), batch = init_sac(0, shapes, SMALL), random_batch(shapes)
     noise = noise_for(shapes)
     new, metrics = compiled_update(shapes, SMALL)(state, batch, jnp.float32(0.7), noise)
-    next_value, _ = soft_value(
-        state.actor,
-        state.target_critics,
-        jnp.float32(1.0),
-        batch.next_observation,
-        noise[0],
-        kind=shapes.kind,
-        layer_norm=False,
-    )
+    next_value, _ = soft_value(state, state.target_critics, batch.next_observation, noise[0], shapes, 1.0)
     gamma = SMALL.gamma
     target = [batch.cost[b] + gamma * (0.7 / (1 - gamma) if batch.terminated[b] else next_value[b]) for b in range(32)]
     assert metrics["target_mean"] == pytest.approx(np.mean(target), rel=1e-5)
@@ -157,6 +149,63 @@ def test_temperature_moves_towards_the_target_entropy(shapes: Shapes) -> None:
         changed, batch = state._replace(actor=actor), random_batch(shapes)
         new, _ = compiled_update(shapes, SMALL)(changed, batch, jnp.float32(0.0), noise_for(shapes))
         assert np.sign(new.log_temperature - state.log_temperature) == direction
+
+
+# ----- with clones as the prior
+
+CLONED = SACConfig(hidden=(8,), batch_size=16, gamma=0.9, initial_temperature=0.3, prior_log_std=-1.0, layer_norm=True)
+
+
+def with_clones(shapes: Shapes) -> tuple[SACState, Ensemble]:
+    """A state between two updates: the actor has left its prior a little, the targets are not the critics."""
+    state, ensemble = init_sac(0, shapes, CLONED)[0], Ensemble(shapes.kind, members(shapes), -1.0)
+    return state._replace(target_critics=init_sac(7, shapes, CLONED)[0].critics), ensemble
+
+
+@pytest.mark.parametrize("shapes", [CONTINUOUS, DISCRETE], ids=lambda shapes: shapes.kind)
+def test_an_update_with_clones_agrees_with_plain_loops(shapes: Shapes, rng: np.random.Generator) -> None:
+    """Target, losses, divergence and the temperature's step, state by state in NumPy."""
+    state, ensemble = with_clones(shapes)
+    batch, noise = batch_of(shapes, rng, ensemble), np.asarray(noise_for(shapes, 16))
+    after, metrics = compiled_update(shapes, CLONED)(state, batch, jnp.float32(0.4), noise)
+    now, then = np.split(batch.extra, 2, axis=1)
+    target_mean, critic_loss, actor_loss, divergences = 0.0, 0.0, 0.0, []
+    for b in range(16):
+        x, y = batch.observation[b], batch.next_observation[b]
+        _, action, divergence = policy_at(shapes, state.actor, y, then[b], noise[0, b])
+        value = worst_cost(shapes, state.target_critics, y, action, layer_norm=True) + 0.3 * divergence
+        target = batch.cost[b] + 0.9 * (0.4 / (1 - 0.9) if batch.terminated[b] else value)
+        target_mean += target / 16
+        for critic in state.critics:
+            critic_loss += (worst_cost(shapes, [critic], x, batch.action[b], layer_norm=True) - target) ** 2 / 16
+        _, action, divergence = policy_at(shapes, state.actor, x, now[b], noise[1, b])
+        actor_loss += (0.3 * divergence + worst_cost(shapes, after.critics, x, action, layer_norm=True)) / 16
+        divergences.append(divergence)
+    assert float(metrics["target_mean"]) == pytest.approx(target_mean, rel=1e-4, abs=1e-5)
+    assert float(metrics["critic_loss"]) == pytest.approx(critic_loss, rel=1e-3)
+    assert float(metrics["actor_loss"]) == pytest.approx(actor_loss, rel=2e-3, abs=1e-4)
+    assert float(metrics["prior_divergence"]) == pytest.approx(np.mean(divergences), rel=2e-3)
+    assert min(divergences) > 0.0
+    # the temperature aims at as many nats from the clones as the target entropy has
+    goal = 2.0 if shapes.kind == "continuous" else 0.3 * np.log(4)
+    direction = np.sign(np.mean(divergences) - goal)
+    assert float(after.log_temperature - state.log_temperature) == pytest.approx(3e-4 * direction, rel=1e-3)
+
+
+@pytest.mark.parametrize("shapes", [CONTINUOUS, DISCRETE], ids=lambda shapes: shapes.kind)
+def test_the_temperature_holds_the_policy_at_a_distance_from_its_prior(
+    shapes: Shapes, rng: np.random.Generator
+) -> None:
+    """At the clones it falls, so that the policy may leave; far from them it rises, and with it the pull back."""
+    state, ensemble = with_clones(shapes)
+    batch, noise = batch_of(shapes, rng, ensemble), noise_for(shapes, 16)
+    near = started_at_prior(state.actor, shapes, -1.0)
+    away = jnp.asarray([8.0, 0.0, 0.0, 0.0] if shapes.kind == "discrete" else [3.0, 3.0, -1.0, -1.0])
+    far = (*near[:-1], nets.Layer(near[-1].weight, away))
+    for actor, direction in ((near, -1.0), (far, 1.0)):
+        changed = state._replace(actor=actor)
+        after, _ = compiled_update(shapes, CLONED)(changed, batch, jnp.float32(0.0), noise)
+        assert np.sign(after.log_temperature - state.log_temperature) == direction
 
 
 @pytest.mark.parametrize("shapes", [CONTINUOUS, DISCRETE], ids=lambda shapes: shapes.kind)
@@ -265,8 +314,6 @@ def test_impossible_settings_are_refused(field: str, value: float) -> None:
 def test_arrays_have_the_shapes_that_annotations_say(shapes: Shapes) -> None:
     state, _ = checked(init_sac)(0, shapes, SMALL)
     batch, noise = random_batch(shapes), noise_for(shapes)
-    given = (state.actor, state.critics, jnp.float32(0.3), batch.observation)
-    checked(soft_value)(*given, noise[0], kind=shapes.kind, layer_norm=False)
     update = partial(jax.eval_shape, partial(checked(sac_update), shapes=shapes, config=SMALL))
     update(state, batch, jnp.float32(0.0), noise)
     with pytest.raises(AssertionError, match=r"noise is float32\(1, 32"):

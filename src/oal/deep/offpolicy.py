@@ -328,11 +328,11 @@ class WithPrior(OffPolicy):
 
     def restore(self, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
         """Take back what `snapshot` gave."""
-        members, kind = int(info["members"]), self._shapes.kind
+        members, kind = int(info.get("members", 0)), self._shapes.kind
+        like, log_std = self.state.actor, self.config.prior_log_std
+        self._take_prior(Ensemble.from_arrays(arrays, members, like, kind, log_std) if members else None)
         if members:
-            like, log_std = self.state.actor, self.config.prior_log_std
-            self._take_prior(Ensemble.from_arrays(arrays, members, like, kind, log_std))
-            columns = arrays["prior/columns"]
+            columns = arrays.get("prior/columns", np.zeros(0))
             if columns.ndim != 2 or columns.shape[1] != self._columns.shape[1] or len(columns) > len(self._columns):
                 raise InputError(
                     f"the checkpoint's prior has columns {columns.shape}: at most {self._columns.shape} are needed"

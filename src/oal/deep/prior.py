@@ -12,6 +12,7 @@ policy the softmax of the mean of their logits plus f(s). Without clones the pri
 KL(π, prior) is minus the entropy: learning from scratch is the same code.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -68,7 +69,7 @@ class Ensemble:
             share = UNIFORM_SHARE / probabilities.shape[1]
             return np.concatenate([outputs.mean(axis=0), np.log((1.0 - UNIFORM_SHARE) * probabilities + share)], axis=1)
         means = outputs[..., : outputs.shape[-1] // 2]
-        variance = np.exp(2.0 * self.log_std) + (1.0 + 1.0 / len(self.members)) * means.var(axis=0)
+        variance = math.exp(2.0 * self.log_std) + (1.0 + 1.0 / len(self.members)) * means.var(axis=0)
         return np.concatenate([means.mean(axis=0), 0.5 * np.log(variance)], axis=1)
 
     def plus(self, actor: MLP) -> MLP:

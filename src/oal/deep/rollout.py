@@ -468,7 +468,8 @@ class OnPolicy(ABC):
         """Take back what `snapshot` gave."""
         state = checkpoint.restored(self.state, arrays, "policy")
         filled = int(info["filled"])
-        members, log_std, activation = int(info["members"]), self.config.prior_log_std, self.config.activation
+        members, log_std, activation = int(info.get("members", 0)), self.config.prior_log_std, self.config.activation
+        self.ensemble = None
         if members:
             self.ensemble = Ensemble.from_arrays(
                 arrays, members, state.actor, self._shapes.kind, log_std, activation=activation

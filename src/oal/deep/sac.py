@@ -138,7 +138,10 @@ def sac_update(
     actor: Any = optax.apply_updates(state.actor, step)
 
     # d/d(log α) of log α (-KL - target): more freedom than asked lowers the temperature
-    gradient = -jnp.mean(now.from_prior) - target_entropy(config, shapes)
+    target_freedom = target_entropy(config, shapes)
+    if prior.shape[-1] > 0:  # a divergence is never below 0: no temperature would reach a target above
+        target_freedom = -abs(target_freedom)
+    gradient = -jnp.mean(now.from_prior) - target_freedom
     step, temperature_optimiser = adam.update(gradient, state.temperature_optimiser)
     log_temperature: Any = optax.apply_updates(state.log_temperature, step)
 
