@@ -27,8 +27,8 @@ from oal.demos import Demos, Trajectory
 from oal.envs import ActionCodec, Envs, EnvSpec, describe, make, uniform_actions
 from oal.errors import InputError
 
-LINEAR = LinearConfig(standardise=True, absorbing="coordinate", clip=5.0)
-NEURAL = NeuralConfig(hidden=(8, 8), standardise=True, absorbing="coordinate", clip=5.0)
+LINEAR = LinearConfig(scale="unit", absorbing=1.3, clip=5.0)
+NEURAL = NeuralConfig(hidden=(8, 8), scale="unit", absorbing=1.3, clip=5.0)
 GAIL = GAILConfig(hidden=(8, 8))
 EACH = pytest.mark.parametrize("config", [LINEAR, NEURAL, GAIL], ids=["linear", "neural", "gail"])
 PENDULUM = EnvSpec("Pendulum-v1", "continuous", 3, 1, (-2.0,), (2.0,), (1,), horizon=200)
@@ -104,7 +104,7 @@ def test_batches_of_any_size_compile_few_programs(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module, "_LARGEST_BATCH", 16)
     traces = []
     # a setting of its own: not compiled by another test
-    config = replace(LINEAR, absorbing_bound=1.111)
+    config = replace(LINEAR, absorbing=1.111)
     player, view = drawn(config, PENDULUM)
     cost = LearnedCost(player, view, PENDULUM, 0.99)
     read = CostBase.read
@@ -130,7 +130,7 @@ def test_the_absorbing_cost_is_in_the_units_that_the_policy_pays() -> None:
     cost = LearnedCost(player, view, PENDULUM, 0.99)
     assert cost.absorbing == pytest.approx(0.4)
     observations, actions = sample(PENDULUM, 6)
-    paid, absorbing, _ = player(view, Batch(jnp.float32(observations), jnp.float32(actions / 2.0), None, None, None))
+    paid, absorbing = player(view, Batch(jnp.float32(observations), jnp.float32(actions / 2.0), None, None, None))
     # what the policy pays is shifted by the absorbing cost
     np.testing.assert_allclose(paid - absorbing, cost(observations, actions) - cost.absorbing, rtol=1e-4, atol=1e-5)
 
@@ -154,6 +154,7 @@ def test_it_is_taken_out_of_a_learner() -> None:
         step=123,
         seed=4,
         algorithm="OAL",
+        normaliser=None,
     )
     cost = LearnedCost.of(stand_in)
     assert cost.gamma == 0.97

@@ -28,13 +28,13 @@ OFF = {
     "replay.block": 10,
     "replay.warmup_steps": 20,
     "replay.capacity": 500,
+    "replay.updates_per_step": 0.5,
 }
-MDPO = {**OFF, "policy.evaluation_updates": 5, "bc.epochs": 2}
-ON = {"policy.hidden": [8], "policy.batch_steps": 20, "policy.critic_epochs": 1, "bc.epochs": 2}
+ON = {"policy.hidden": [8], "policy.batch_steps": 20, "policy.critic_epochs": 1}
+CLONED = {"bc.epochs": 2, "bc.members": 2}
 # the same for all policy players, so that one program serves them all
 COST: dict[str, Any] = {
     "cost.update_every": 20,
-    "cost.data": "window",
     "cost.window": 40,
     "cost.minibatches": 2,
     "cost.batch_size": 8,
@@ -44,7 +44,7 @@ COST: dict[str, Any] = {
 def small(policy: str, cost: str | None) -> dict[str, Any]:
     """Settings with which a run takes a moment: compiling is what remains."""
     costs = {} if cost is None else COST if cost == "linear" else {**COST, "cost.hidden": [8]}
-    return {**(MDPO if policy == "mdpo" else OFF if policy in OFF_POLICY else ON), **costs}
+    return {**(OFF if policy in OFF_POLICY else ON), **CLONED, **costs}
 
 
 def make(
@@ -223,14 +223,14 @@ def test_the_cost_stays_as_it_is_during_the_warm_up() -> None:
     assert seen == [(10, 0), (20, 0), (30, 0), (40, 0), (50, 1), (60, 2), (70, 3), (80, 4)]
 
 
-@pytest.mark.parametrize("policy, log_std", [("mdpo", -3.0), ("trpo", -2.0)])
-def test_a_cloned_policy_is_as_wide_as_the_preset_says(policy: str, log_std: float) -> None:
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_cloned_policy_is_as_wide_as_the_preset_says(policy: str) -> None:
     learner = make(policy)
     learner.pretrain()
     _, found = np.split(
         learner.player.actor.outputs(np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)), 2, 1
     )
-    np.testing.assert_allclose(found, log_std, atol=1e-5)
+    np.testing.assert_allclose(found, -2.0, atol=1e-5)
 
 
 def test_the_true_cost_is_for_testing_the_policy_player_alone() -> None:
@@ -271,8 +271,8 @@ def places(pairs: Any, steps: np.ndarray) -> np.ndarray:
 
 
 def test_the_cost_player_learns_from_the_window_or_from_all_past_policies() -> None:
-    for data, oldest in (("window", 60), ("replay", 0)):
-        learner = make(settings={"cost.data": data})
+    for window, oldest in ((40, 60), (None, 0)):
+        learner = make(settings={"cost.window": window})
         watched = Watched(learner)
         learner.learn(100)
         pairs, expert, _, step = watched.seen[-1]
@@ -280,24 +280,27 @@ def test_the_cost_player_learns_from_the_window_or_from_all_past_policies() -> N
         assert pairs.observation.shape == expert.observation.shape == (2, 8, 2)
         index = places(pairs, history(learner))
         assert index.min() >= oldest
-        assert (index.min() < 60) == (data == "replay")
+        assert (index.min() < 60) == (window is None)
         known = np.concatenate([learner.expert.observation, learner.expert.action], axis=1)
         given = np.concatenate([expert.observation, expert.action], axis=-1).reshape(-1, 3)
         assert all((row == known).all(axis=1).any() for row in given)
 
 
 def test_the_linear_cost_compares_the_whole_window_with_all_demonstrations() -> None:
-    learner = make(cost="linear", settings={"cost.discounted": True})
+    learner = make(cost="linear", settings={"cost.average": "episodes"})
     watched = Watched(learner)
     learner.learn(100)
     pairs, expert, _, _ = watched.seen[-1]
     np.testing.assert_array_equal(places(pairs, history(learner)), np.arange(60, 100))
     np.testing.assert_array_equal(expert.observation[0], learner.expert.observation)
     np.testing.assert_array_equal(expert.action[0], learner.expert.action)
-    np.testing.assert_allclose(pairs.weight[0], 0.99 ** learner.memory.times[60:100].astype(float), rtol=1e-6)
+    # the discounted average of each episode, and the mean over episodes
+    times = learner.memory.times[60:100]
+    expected = 0.01 * 0.99 ** times.astype(float) / np.count_nonzero(times == 0)
+    np.testing.assert_allclose(pairs.weight[0], expected, rtol=1e-5)
     lengths = [len(trajectory) for trajectory in demos_of(CONTINUOUS)]
-    expected = np.concatenate([0.99 ** np.arange(length) for length in lengths])
-    np.testing.assert_allclose(expert.weight[0], expected, rtol=1e-6)
+    expected = 0.01 * np.concatenate([0.99 ** np.arange(length) for length in lengths]) / len(lengths)
+    np.testing.assert_allclose(expert.weight[0], expected, rtol=1e-5)
 
 
 def test_a_window_that_is_not_full_yet_counts_each_step_once() -> None:
@@ -341,11 +344,12 @@ def test_absorbing_masses_are_those_of_a_hand_calculation() -> None:
             Trajectory(rows[:5], rows[:4, :1], np.zeros(4), truncated=True),
         )
     )
-    learner = make(env=lambda: Script((3, True), (5, False), (2, True)), demos=demos, horizon=10)
+    script = [(3, True), (5, False), (2, True)]
+    learner = make(env=lambda: Script(*script), demos=demos, horizon=10, settings={"normalise": False})
     watched = Watched(learner)
     learner.learn(40)
     ends, step = [], 0
-    for length, terminated in itertools.cycle([(3, True), (5, False), (2, True)]):
+    for length, terminated in itertools.cycle(script):
         step += length
         if step > 40:
             break
@@ -437,11 +441,15 @@ def test_demonstrations_of_another_environment_are_refused() -> None:
 def transitions_are_true(learner: OAL) -> bool:
     """Whether each stored transition is one of the walk's, and terminated exactly where the walk ends."""
     batch = learner.memory.unpack(learner.memory.rows[: len(learner.memory)])
-    moved = batch.observation[:, 0] + 0.5 * batch.action[:, 0]
+    assert learner.normaliser is not None
+    # the learner's own observations are normalised ones
+    before, after = (
+        seen * learner.normaliser.std + learner.normaliser.mean for seen in (batch.observation, batch.next_observation)
+    )
     return (
-        np.allclose(batch.next_observation[:, 0], moved, atol=1e-6)
-        and np.array_equal(batch.terminated > 0, np.abs(batch.next_observation[:, 0]) > 1.0)
-        and bool((batch.observation[:, 1] == 1.0).all())
+        np.allclose(after[:, 0], before[:, 0] + 0.5 * batch.action[:, 0], atol=1e-5)
+        and np.array_equal(batch.terminated > 0, np.abs(after[:, 0]) > 1.0)
+        and bool((before[:, 1] == 1.0).all())
     )
 
 
@@ -450,7 +458,7 @@ def transitions_are_true(learner: OAL) -> bool:
 def test_vector_environments_in_every_autoreset_mode(policy: str, mode: AutoresetMode) -> None:
     vector = SyncVectorEnv([lambda: gym.make(CONTINUOUS) for _ in range(3)], autoreset_mode=mode)
     # a cloned policy would not fall
-    learner = make(policy, env=vector, horizon=HORIZON, settings={} if policy == "mdpo" else {"bc.epochs": 0})
+    learner = make(policy, env=vector, horizon=HORIZON, settings={"bc.epochs": 0, "cost.window": 100})
     assert isinstance(learner.envs, VectorEnvs)
     learner.learn(60)
     assert learner.step >= 60

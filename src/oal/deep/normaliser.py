@@ -64,9 +64,10 @@ class Normaliser(NamedTuple):
         if "normaliser/mean" not in arrays and "normaliser/std" not in arrays:
             return None
         found = [arrays.get(f"normaliser/{name}", np.zeros(0)) for name in ("mean", "std")]
-        if any(part.shape != (size,) for part in found) or not found[1].min(initial=1.0) > 0.0:
+        fits = all(part.shape == (size,) and np.isfinite(part).all() for part in found)
+        if not fits or not found[1].min(initial=1.0) > 0.0:
             raise InputError(
                 f"{where}: the normaliser's mean and std have the shapes {found[0].shape} and {found[1].shape}: both "
-                f"must be {(size,)}, and every std above 0"
+                f"must be {(size,)} and finite, and every std above 0"
             )
         return cls(*(part.astype(np.float32) for part in found))
