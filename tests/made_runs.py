@@ -11,19 +11,27 @@ EXPERT, RANDOM = {"Hopper-v5": 3700.0, "HalfCheetah-v5": 4200.0}, {"Hopper-v5": 
 GIF = bytes.fromhex("47494638396101000100800000000000ffffff21f90401000000002c00000000010001000002024401003b")
 
 CERTIFICATE = {
-    "format": 1,
+    "format": 2,
+    "sentence": "indistinguishable from the expert on 10 episodes",
+    "compared": "Compared with 15 demonstrations that were held out from learning.",
     "env_id": "Hopper-v5",
     "linear_l2": {
-        "name": "linear, L2", "value": 0.21, "low": 0.12, "high": 0.3, "scale": 0.19, "scale_high": 0.25,
-        "p_value": 0.4, "verdict": "like the expert",
+        "name": "linear cost, L2", "value": 0.21, "low": 0.12, "high": 0.3, "scale": 0.19, "scale_high": 0.25,
+        "p_value": 0.2, "adjusted_p": 0.4, "verdict": "as two experts", "clone": 0.4, "random": 2.1,
+        "on_scale": {"value": 0.013, "low": 0.0, "high": 0.058, "clone": 0.11},
     },
     "learned_cost": None,
     "returns": {
         "name": "return", "learner": {"mean": 3500.0, "half_width": 80.0, "n": 10},
-        "expert": {"mean": 3700.0, "half_width": 10.0, "n": 10}, "normalised": None, "verdict": "below the expert",
+        "expert": {"mean": 3700.0, "half_width": 10.0, "n": 10}, "normalised": None, "verdict": "less than the expert",
+        "clone": {"mean": 2900.0, "half_width": 10.0, "n": 10}, "random": None,
     },
     "worst_l2": {"position 1": 0.4, "torque 2": -0.3},
     "worst_simplex": "position 1",
+    "differences": [
+        {"feature": "position 1", "learner": 1.21, "expert": 1.35, "spread": 0.05, "deviations": -2.8, "beyond": True},
+        {"feature": "torque 2", "learner": 0.1, "expert": 0.0, "spread": 0.4, "deviations": 0.25, "beyond": False},
+    ],
 }  # fmt: skip
 
 

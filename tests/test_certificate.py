@@ -14,7 +14,7 @@ from oal import envs, equations
 from oal.base import seeding
 from oal.base.files import write_json
 from oal.base.stats import permutation_p_value
-from oal.deep import certificate
+from oal.deep import certificate, verdict
 from oal.deep.al_regret import Features, RegretMeter, episode_masses
 from oal.deep.certificate import certify, imitation_distance
 from oal.deep.costs import LinearConfig, cost_player
@@ -197,7 +197,8 @@ def test_a_learner_that_is_the_expert_has_no_gap(rng) -> None:
     for measure in found.measures:
         assert measure.p_value > 0.5
         assert measure.low <= measure.value <= measure.high
-        assert "as near" in measure.verdict or "not told apart" in measure.verdict
+        assert measure.verdict == verdict.NEAR
+    assert found.sentence == "indistinguishable from the expert on 6 episodes"
 
 
 def test_the_order_of_episodes_does_not_matter(rng) -> None:
@@ -251,7 +252,7 @@ def test_a_larger_shift_is_a_larger_gap_and_is_seen(rng) -> None:
         assert a.value < b.value
     for measure in found[1].measures:
         assert measure.p_value <= 0.05
-        assert "farther" in measure.verdict or measure.verdict.startswith("told apart")
+        assert measure.differs
         assert measure.low > measure.scale
     assert found[1].worst_simplex == "+ obs[0]"
 
@@ -261,7 +262,9 @@ def test_the_classifier_sees_what_linear_costs_cannot(rng) -> None:
     found = certify(
         episodes(rng, 8, spread=0.0, correlation=0.0), episodes(rng, 8, spread=0.0, correlation=0.95), spec=SPEC
     )
-    assert "as near" in found.linear_l2.verdict
+    assert found.linear_l2.verdict == verdict.NEAR
+    assert found.classifier.differs
+    assert found.sentence.endswith("differs in how things go together, in no single feature")
     assert found.classifier.value > 0.7
     assert found.classifier.p_value <= 0.05
 
@@ -438,7 +441,7 @@ def test_returns_are_normalised_by_random_and_expert(rng) -> None:
     assert list(named.worst_l2) == ["x", "y", "z", "left", "right", "absorbing"]
     silent = [replace(t, rewards=None) for t in learner]
     assert certify(silent, held_out, spec=SPEC).returns is None
-    assert "outside" in found.returns.verdict
+    assert found.returns.verdict == (verdict.LESS if mine.mean() < theirs else verdict.MORE)
 
 
 def test_it_is_written_as_plain_json_and_as_a_table(rng, tmp_path) -> None:
@@ -448,10 +451,115 @@ def test_it_is_written_as_plain_json_and_as_a_table(rng, tmp_path) -> None:
     assert read["linear_l2"]["value"] == found.linear_l2.value
     assert read["returns"]["normalised"]["mean"] == found.returns.normalised.mean  # pyright: ignore
     assert read["classifier"]["scale"] is None, "three expert episodes cannot be split into two sets of two"
-    rows = found.table()
-    assert len(rows) == 7
-    assert all(len(row) == len(found.columns) for row in rows)
-    assert "too few episodes" in found.linear_l2.verdict
+    assert (len(found.table()), len(found.score_table()), len(found.feature_table())) == (5, 2, 5)
+    for rows, columns in (
+        (found.table(), found.columns),
+        (found.score_table(), found.score_columns),
+        (found.feature_table(), found.feature_columns),
+    ):
+        assert all(len(row) == len(columns) for row in rows)
+    assert found.linear_l2.verdict == verdict.TOO_FEW
+    assert found.sentence.startswith("too few episodes to tell: 2 of the policy and 3 of the expert")
+
+
+# What it says --------------------------------------------------------------------------------------------------------
+
+NAMES = ["position cart", "velocity cart", "angle", "push", "pull"]
+
+
+def test_one_that_stands_elsewhere_is_as_good_and_said_to_stand_elsewhere(rng) -> None:
+    """The same return, every step alive: no failure, whatever the kernel says."""
+    learner, held_out = (episodes(rng, 8, spread=0.0, shift=shift) for shift in (2.0, 0.0))
+    learner, held_out = ([replace(t, rewards=np.ones(40)) for t in some] for some in (learner, held_out))
+    near, far = (episodes(rng, 6, length=4, terminated=True, shift=shift) for shift in (0.0, -60.0))
+    near, far = ([replace(t, rewards=np.ones(4)) for t in some] for some in (near, far))
+    found = certify(learner, held_out, spec=SPEC, random=near, names=NAMES)
+    assert found.linear_l2.on_scale(found.linear_l2.value) > 1.0, "nearer than this is a policy that falls at once"
+    assert found.sentence.startswith("earns what the expert earns (40 against 40); differs in where it stands: ")
+    found = certify(learner, held_out, spec=SPEC, random=far, names=NAMES)
+    assert found.kernel.differs
+    assert found.returns is not None
+    assert found.returns.verdict == verdict.AS_MUCH
+    within = f"within {found.linear_l2.high:.2g} (a random policy: {found.linear_l2.random:.2g})"
+    said = f"earns what the expert earns (40 against 40), as good as the expert for every linear cost {within}; differs"
+    assert found.sentence.startswith(said)
+    first = found.differences[0]
+    assert (first.feature, first.beyond, first.acts) == ("position cart", True, False)
+    mine, theirs = (np.mean([t.observations[:-1, 0] for t in some]) for some in (learner, held_out))
+    spread = np.std([t.observations[:-1, 0] for t in held_out])
+    assert (first.learner, first.expert, first.spread) == pytest.approx((mine, theirs, spread), rel=1e-5)
+    assert (
+        f"position cart {first.learner:.3g} instead of {first.expert:.3g} ({first.deviations:+.2g} sd)"
+        in found.sentence
+    )
+    assert not any(each.beyond for each in found.differences[1:])
+
+
+def test_features_differ_in_the_environments_units(rng) -> None:
+    """The second action lies in [-1, 3], around 1; actions beyond two experts are what it does."""
+    learner, held_out = episodes(rng, 6, spread=0.0), episodes(rng, 6, spread=0.0)
+    learner = [replace(t, actions=np.stack([t.actions[:, 0], np.full(40, 2.5)], 1).astype(np.float32)) for t in learner]
+    found = certify(learner, held_out, spec=SPEC, names=NAMES)
+    pull = found.differences[0]
+    assert (pull.feature, pull.acts) == ("pull", True)
+    assert pull.learner == pytest.approx(2.5)
+    assert pull.expert == pytest.approx(np.mean([t.actions[:, 1] for t in held_out]), rel=1e-4)
+    assert pull.spread == pytest.approx(np.std([t.actions[:, 1] for t in held_out]), rel=1e-4)
+    assert "; differs in what it does: pull 2.5 instead of" in found.sentence
+
+
+def test_one_that_falls_is_worse_and_the_clone_stands_beside(rng) -> None:
+    held_out, clone = episodes(rng, 8, spread=0.1), episodes(rng, 8, spread=0.1)
+    learner = episodes(rng, 8, length=20, terminated=True, spread=0.1)
+    held_out, learner, clone = ([replace(t, rewards=np.ones(len(t))) for t in x] for x in (held_out, learner, clone))
+    wild = [replace(t, rewards=np.ones(len(t))) for t in episodes(rng, 5, length=3, terminated=True)]
+    found = certify(learner, held_out, spec=SPEC, clone=clone, random=wild)
+    said = "worse than the expert: return 20 instead of 40, it ends after 20 steps instead of 40"
+    assert found.sentence.startswith(said)
+    assert found.sentence.endswith("; worse than the clone")
+    silent = [[replace(t, rewards=None) for t in some] for some in (learner, held_out)]
+    without = certify(*silent, spec=SPEC, clone=clone, random=wild)
+    assert without.sentence.startswith("unlike the expert: it ends after 20 steps instead of 40")
+    assert without.sentence.endswith("; farther from the expert than the clone")
+    for measure in found.measures:
+        # 0 = two experts, 1 = a random policy; the clone is an expert, the learner in between
+        assert measure.on_scale(measure.zero) == 0.0
+        assert measure.on_scale(measure.random) == 1.0
+        assert abs(measure.on_scale(measure.clone)) < 0.25 < measure.on_scale(measure.value)
+    assert "clone" in found.columns
+    assert found.score_table()[0][:5] == ("true return", "20", "40", "40", "3")
+    written = json.loads(json.dumps(found.to_json()))
+    assert written["sentence"] == found.sentence
+    assert written["kernel"]["on_scale"]["value"] == found.kernel.on_scale(found.kernel.value)
+
+
+def test_p_and_verdict_agree(rng) -> None:
+    for shift in (0.0, 0.15, 0.3, 0.45, 0.6):
+        found = certify(episodes(rng, 6, shift=shift), episodes(rng, 6), spec=SPEC, resamples=200)
+        adjusted = stats.false_discovery_control([measure.p_value for measure in found.measures])
+        for measure, p_value in zip(found.measures, adjusted, strict=True):
+            assert measure.adjusted_p == p_value
+            assert measure.differs == (p_value <= 0.05)
+        assert found.sentence.startswith("indistinguishable") == (not (adjusted <= 0.05).any())
+
+
+def test_the_demonstrations_compared_with_are_named_first_where_they_flatter(rng) -> None:
+    learner, shown = episodes(rng, 4), episodes(rng, 10)
+    found = certify(learner, shown, spec=SPEC, against="training")
+    assert str(found).startswith("None of the 10 demonstrations is held out: it is compared with those it learned from")
+    assert str(certify(learner, shown, spec=SPEC)).endswith(
+        ". Compared with 10 demonstrations that were held out from learning."
+    )
+    with pytest.raises(InputError, match="against"):
+        certify(learner, shown, spec=SPEC, against="nothing")
+
+
+def test_the_picture_shows_the_features_that_differ(rng, tmp_path) -> None:
+    found = certify(episodes(rng, 4, shift=2.0), episodes(rng, 4), spec=SPEC, names=NAMES)
+    found.picture(tmp_path / "certificate")
+    drawn = (tmp_path / "certificate.svg").read_text()
+    assert all(name in drawn for name in NAMES)
+    assert (tmp_path / "certificate.png").stat().st_size > 5_000
 
 
 # The distance alone --------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from made_runs import EXPERT, GIF, RANDOM, make_run, make_study, write
+from made_runs import CERTIFICATE, EXPERT, GIF, RANDOM, make_run, make_study, write
 from oal import report
 from oal.base import plots
 from oal.cli import app
@@ -470,6 +470,37 @@ def test_costs_with_many_features_show_the_largest(tmp_path):
     assert ">f99<" in page
     assert ">f69<" not in page
     assert ">absorbing state<" in page
+
+
+def test_certificates_lead_with_the_sentence_and_stand_on_one_scale(tmp_path):
+    folder = make_run(tmp_path / "a")
+    write(folder / "certificate.json", CERTIFICATE)
+    page = page_of(tmp_path)
+    text = text_of(page).split("Imitation certificates")[-1]
+    said = (
+        "Seed 0: indistinguishable from the expert on 10 episodes. Compared with 15 demonstrations that were held out"
+    )
+    assert said in text
+    assert text.index(said) < text.index("linear cost, L2")
+    assert "linear cost, L2 0 0.013 [0, 0.058] 0.11 0.4 as two experts" in text
+    assert "return 0 3,500 ± 80 3,700 2,900 – less than the expert" in text
+    assert "position 1 0 1.21 1.35 0.05 −2.8 sd" in text
+    assert ": where the learner differs" in text
+    old = {name: entry for name, entry in CERTIFICATE.items() if name not in ("sentence", "compared", "differences")}
+    old["linear_l2"] = {"name": "linear, L2", "value": 0.21, "low": 0.12, "high": 0.3, "scale": 0.19, "p_value": 0.4}
+    write(folder / "certificate.json", old)
+    assert "linear, L2 (unscaled) 0 0.21 [0.12, 0.3] – 0.4" in text_of(page_of(tmp_path))
+
+
+def test_the_regret_is_drawn(tmp_path):
+    folder = make_run(tmp_path / "a")
+    assert "AL regret" not in page_of(tmp_path)
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    lines = [json.dumps(record | {"al_regret_l2": 1e3 / record["step"]}) for record in records]
+    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    page = page_of(tmp_path)
+    assert "AL regret per episode" in text_of(page)
+    assert page.count("<polyline") == 1 + page_of(make_run(tmp_path / "other" / "b").parent).count("<polyline")
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,11 @@ def say(text: Any, *, err: bool = False) -> None:
     print(printable(text), file=sys.stderr if err else sys.stdout, flush=True)
 
 
+def counted(n: int, one: str, many: str = "") -> str:
+    """Return "1 run", "2 runs"; the plural is made with an s unless given."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
 @contextmanager
 def progress(text: str, total: int, *, enabled: bool = True) -> Iterator[Callable[..., None]]:
     """Show a progress bar on stderr; yield the function (steps, note="") that advances it, from any thread.

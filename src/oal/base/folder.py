@@ -34,7 +34,7 @@ _NUMBERS = ("step", "seconds", "return", "evaluation_return")
 """What a record says with a number or null, if at all."""
 _OLD_STATUSES = {"trained": "finished"}
 _IDENTITY = re.compile(rb"[0-9a-f]{32}\n")
-_BESIDE = ("cost.json", "expert.gif", "worker.log")
+_BESIDE = ("cost.json", "expert.gif", "worker.log", "certificate.png", "certificate.svg")
 """What others write into a run folder, beside the files that `RunFolder` names."""
 _PATTERNS = re.compile(r"checkpoint[\w.-]*\.safetensors|\..+\.[0-9a-f]{8}\.part(\.\w+)?")
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -54,8 +54,8 @@ class RunFolder:
         self.table = path / "metrics.csv"
         self.checkpoint = path / "checkpoint.safetensors"
         self.best = path / "best.safetensors"
-        self.clone = path / "clone.safetensors"
         self.policy = path / "policy.safetensors"
+        self.clone = path / "clone.safetensors"
         self.cost = path / "cost.safetensors"
         self.demos = path / "demos.npz"
         self.held_out = path / "held-out.npz"
@@ -91,7 +91,9 @@ class RunFolder:
         folder.lock()
         try:
             if any(file.exists() for file in (folder._config_path, folder.metrics, folder.checkpoint)):
-                raise InputError(f"{folder} holds a run already: add --resume to continue it, or choose another folder")
+                raise InputError(
+                    f"{folder} holds a run already: go on with it by  oal resume {folder}  or choose another folder"
+                )
             folder._identify()
             folder.set_status("running", step=0)
             # the config comes last: a folder has a run once everything else that describes it is there

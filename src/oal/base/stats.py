@@ -30,7 +30,8 @@ class Mean:
         return self.mean + self.half_width
 
     def __str__(self) -> str:
-        return f"{self.mean:.3f} ± {self.half_width:.3f}"
+        # a single value has no interval
+        return f"{self.mean:.3f}" + ("" if math.isnan(self.half_width) else f" ± {self.half_width:.3f}")
 
 
 def mean_interval(values: ArrayLike, level: float = 0.95) -> Mean:

@@ -37,7 +37,7 @@ def demo(
 
 
 def _deep(out: Path, steps: int) -> None:
-    from oal.base import console
+    from oal.cli.train import show_certificate
     from oal.deep.presets import preset
     from oal.lab import run as training
 
@@ -57,7 +57,8 @@ def _deep(out: Path, steps: int) -> None:
     run = training.start(config, folder)
     run.go(progress_bar=True).close()
     result = training.certify(folder, episodes=10, best=True)
-    console.table(f"How close is it? {result.episodes} fresh episodes", result.columns, result.table())
+    typer.echo("How close is it?")
+    show_certificate(result)
     training.film(folder, best=True)
     training.film_expert(folder)
     _curves(out / "demo", run.folder)

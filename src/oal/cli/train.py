@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from oal.deep.verdict import Certificate
     from oal.lab.run import Run
+
+POLICIES = ["mdpo", "sac", "mdpo-on", "trpo"]
+COSTS = ["neural", "linear", "gail"]
+PRESETS = ["default", "sample-efficient", "paper"]
+"""Names that the shell completes, without importing the players."""
+PAPER_STEPS = 3_000_000
 
 ENV = typer.Argument(..., help="A Gymnasium environment id, e.g. Hopper-v5.")
 DEMOS = typer.Option("", help="A file, minari:ID or a shipped name; default: the environment's shipped ones.")
@@ -26,9 +33,15 @@ def train(
     demos: str = DEMOS,
     trajectories: int = TRAJECTORIES,
     subsample: int = SUBSAMPLE,
-    policy: str = typer.Option("mdpo", help="Policy player: mdpo, sac, mdpo-on or trpo."),
-    cost: str = typer.Option("neural", help="Cost player: neural, linear or gail."),
-    preset: str = typer.Option("default", help="default, sample-efficient (more updates), or paper."),
+    policy: str = typer.Option(
+        "mdpo", help="Policy player: mdpo, sac, mdpo-on or trpo.", autocompletion=lambda: POLICIES
+    ),
+    cost: str = typer.Option("neural", help="Cost player: neural, linear or gail.", autocompletion=lambda: COSTS),
+    preset: str = typer.Option(
+        "default",
+        help="default; sample-efficient, with more updates; or paper, whose tables need millions of steps.",
+        autocompletion=lambda: PRESETS,
+    ),
     set_: list[str] = typer.Option([], "--set", help="Change a setting, e.g. --set policy.kl_weight=0.1; repeatable."),
     steps: int = typer.Option(150_000, help="Environment steps."),
     seed: int = SEED,
@@ -46,11 +59,17 @@ def train(
 ) -> None:
     """Learn a policy from demonstrations, into a run folder."""
     _prepare(threads)
-    from oal.base import config
+    from oal.base import config, console
     from oal.deep.presets import preset as make_config
     from oal.errors import choice
     from oal.lab import run as training
 
+    if preset == "paper" and steps < PAPER_STEPS:
+        console.say(
+            f"The paper's settings learn from scratch, over {PAPER_STEPS:,} steps: after {steps:,} expect little more "
+            "than a random policy (docs/results.md). The default preset clones first and starts near the expert.",
+            err=True,
+        )
     settings = dict(config.parse(text) for text in set_)
     run = training.start(
         training.RunConfig(
@@ -127,13 +146,15 @@ def resume(
 
 
 def evaluate(
-    run: Path = typer.Argument(..., help="A run folder."),
+    run: Path = typer.Argument(..., help="A run folder: of train, clone or expert."),
     episodes: int = typer.Option(20, help="Fresh episodes of the policy."),
     best: bool = typer.Option(False, "--best", help="The policy with the best evaluation instead of the last one."),
     sampled: bool = typer.Option(False, "--sampled", help="Draw actions instead of taking the likeliest."),
     seed: int = typer.Option(0, help="Seed of the fresh episodes."),
     video: Path | None = typer.Option(None, help="Film one episode as .gif or .mp4."),
     film: bool = typer.Option(False, "--film", help="Film policy and expert into the run folder, for the report."),
+    demos: str = typer.Option("", help="Compare with these demonstrations in place of the run's own."),
+    clone: Path | None = typer.Option(None, help="A run of oal clone to show beside the learner."),
     trust: bool = TRUST,
 ) -> None:
     """Say how close a run's policy is to the expert: the imitation certificate, and the return where there is one."""
@@ -141,8 +162,18 @@ def evaluate(
     from oal.base import console
     from oal.lab import run as training
 
-    result = training.certify(run, episodes=episodes, best=best, deterministic=not sampled, seed=seed, trust=trust)
-    console.table(f"Imitation certificate of {run}", result.columns, result.table())
+    result = training.certify(
+        run,
+        episodes=episodes,
+        best=best,
+        deterministic=not sampled,
+        seed=seed,
+        trust=trust,
+        given=demos,
+        clone=clone,
+    )
+    show_certificate(result)
+    console.say(f"{run / 'certificate.json'}: all numbers; certificate.png: where it differs")
     if video is not None:
         earned = training.film(run, video, best=best, seed=seed, trust=trust)
         console.say(f"{video}: one episode, return {earned:.1f}")
@@ -151,6 +182,18 @@ def evaluate(
         expert = training.film_expert(run, trust=trust)
         beside = "" if expert is None else f"; expert.gif: the expert's, {expert:.1f}"
         console.say(f"{run / 'video.gif'}: one episode, return {earned:.1f}{beside}")
+
+
+def show_certificate(result: "Certificate") -> None:
+    """Print what a certificate says: the sentence, the measures on one scale, returns, and where it differs."""
+    from oal.base import console
+
+    for line in result.lines:
+        console.say(line)
+    title = f"{result.episodes} episodes against {result.held_out}; 0 = two experts, 1 = a random policy"
+    console.table(title, result.columns, result.table())
+    console.table(f"Means with {result.confidence:.0%} intervals", result.score_columns, result.score_table())
+    console.table("Features that differ most", result.feature_columns, result.feature_table())
 
 
 def _prepare(threads: int) -> None:

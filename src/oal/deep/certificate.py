@@ -29,16 +29,18 @@ Statistics. Steps of an episode depend on each other, so whole episodes are resa
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
+from itertools import chain, pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from oal import equations
 from oal.base import seeding
-from oal.base.folder import plain
 from oal.base.stats import (
     Mean,
+    difference_interval,
     mean_interval,
     permutation_p_value,
     resampled_shares,
@@ -46,14 +48,15 @@ from oal.base.stats import (
     student_widening,
 )
 from oal.deep.al_regret import Features, episode_masses
+from oal.deep.verdict import AGAINST, AS_MUCH, LESS, MORE, Certificate, Difference, Measure, Score, judged
 from oal.demos import Trajectory
 from oal.demos.pairs import Encoded, encode
 from oal.envs import EnvSpec
 from oal.envs.episodes import Episode
-from oal.errors import InputError, at_least
+from oal.errors import InputError, at_least, choice
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Float32, Float64, Int64
+    from jaxtyping import Bool, Float, Float32, Float64, Int64
 
     from oal.deep.learned_cost import LearnedCost
 
@@ -75,8 +78,6 @@ MOST_PAIRS = 100
 CLASSIFIER_PERMUTATIONS = 200
 RIDGE = 0.1
 """Added to the classifier's covariance of standardised features."""
-ENOUGH_EPISODES = 4
-"""With fewer on either side no difference can be significant at 95 %: there are too few ways to permute them."""
 
 
 # ----------------------------------------------------------------------------------------------------------------
@@ -94,13 +95,20 @@ class _Episode(NamedTuple):
 
 
 class _Sets(NamedTuple):
-    """Episodes by index: first the learner's, then the held-out ones, then the training demonstrations."""
+    """Episodes by index: first the learner's, then the held-out ones, the training demonstrations and others."""
 
     episodes: list[_Episode]
     learner: "Int64[np.ndarray, 'n']"
     held_out: "Int64[np.ndarray, 'm']"
     expert: "Int64[np.ndarray, 'p']"
     """Held-out and training together."""
+    others: Mapping[str, "Int64[np.ndarray, 'k']"] = MappingProxyType({})
+    """Policies to compare with, which the test knows nothing of: the clone, the random policy."""
+
+    @property
+    def pooled(self) -> int:
+        """How many episodes are the learner's or the expert's: units and the kernel's width are theirs alone."""
+        return len(self.learner) + len(self.expert)
 
 
 def _episode(encoded: Encoded, features: Features, cost: Cost | None, absorbing_cost: float | None) -> _Episode:
@@ -127,93 +135,6 @@ def _episode(encoded: Encoded, features: Features, cost: Cost | None, absorbing_
 
 
 # ----------------------------------------------------------------------------------------------------------------
-# Results
-
-
-@dataclass(frozen=True)
-class Measure:
-    """One way to tell learner and expert apart, with its interval and what two sets of expert episodes give."""
-
-    name: str
-    value: float
-    low: float
-    high: float
-    scale: float
-    """The typical (median) value of expert against expert; for the classifier, of a split of the expert's episodes."""
-    scale_high: float
-    """Expert against expert stays below this, with the certificate's confidence."""
-    p_value: float
-    """How often episodes that are split at random into learner and expert differ as much."""
-    verdict: str
-
-
-@dataclass(frozen=True)
-class Score:
-    """A mean over the learner's episodes with Student's interval, and the expert's; normalised: random 0, expert 1."""
-
-    name: str
-    learner: Mean
-    expert: Mean
-    normalised: Mean | None
-    verdict: str
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """How far the learner's episodes are from the expert's, measure by measure; nothing here needs a reward."""
-
-    env_id: str
-    episodes: int
-    held_out: int
-    confidence: float
-    seed: int
-    linear_l2: Measure
-    linear_simplex: Measure
-    learned_cost: Measure | None
-    classifier: Measure
-    kernel: Measure
-    returns: Score | None
-    """The true return, if both sides recorded rewards."""
-    lengths: Score
-    worst_l2: Mapping[str, float]
-    """Weights of the L2 ball's worst cost, by feature: positive where the learner has more than the expert."""
-    worst_simplex: str
-    """The worst single feature, with its sign."""
-
-    @property
-    def measures(self) -> tuple[Measure, ...]:
-        """The measures that need no reward, those that were taken."""
-        found = (self.linear_l2, self.linear_simplex, self.learned_cost, self.classifier, self.kernel)
-        return tuple(measure for measure in found if measure is not None)
-
-    @property
-    def scores(self) -> tuple[Score, ...]:
-        return (self.lengths,) if self.returns is None else (self.returns, self.lengths)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values; what is not known (such as the width of an interval from one episode) is None."""
-        return {"format": 1, **plain(asdict(self))}
-
-    columns = ("measure", "learner", "interval", "expert", "p", "verdict")
-
-    def table(self) -> list[tuple[str, ...]]:
-        """Rows for `oal.base.console.table`, under `columns`."""
-
-        def row(name: str, value: float, low: float, high: float, *rest: str) -> tuple[str, ...]:
-            return name, f"{value:.3g}", f"[{low:.3g}, {high:.3g}]", *rest
-
-        rows = []
-        for m in self.measures:
-            expert = f"{m.scale:.3g} (below {m.scale_high:.3g})"
-            rows.append(row(m.name, m.value, m.low, m.high, expert, f"{m.p_value:.3f}", m.verdict))
-        for s in self.scores:
-            rows.append(
-                row(s.name, s.learner.mean, s.learner.low, s.learner.high, f"{s.expert.mean:.3g}", "", s.verdict)
-            )
-        return rows
-
-
-# ----------------------------------------------------------------------------------------------------------------
 # The certificate
 
 
@@ -226,6 +147,9 @@ def certify(
     cost: "LearnedCost | Cost | None" = None,
     absorbing_cost: float | None = None,
     random_return: float | None = None,
+    clone: Sequence[Trajectory] = (),
+    random: Sequence[Trajectory] = (),
+    against: str = "held-out",
     names: Sequence[str] | None = None,
     confidence: float = 0.95,
     resamples: int = 1_000,
@@ -234,8 +158,10 @@ def certify(
     """Measure how far fresh rollouts of a learner are from demonstrations it has not learned from.
 
     `training` are the demonstrations it has learned from. They are compared with nobody, but tell more of how much the
-    expert's own episodes differ. Against them as `held_out` a learner looks closer than it is. Rollouts need reset
-    seeds of their own: those of the demonstrations would give both sides the same beginnings.
+    expert's own episodes differ. Against them as `held_out` a learner looks closer than it is; `against` says, for the
+    words, what those compared with are (`oal.deep.verdict.AGAINST`). Rollouts need reset seeds of their own: those of
+    the demonstrations would give both sides the same beginnings. `random` are episodes of a random policy, the 1 of the
+    common scale, and `clone` those of a clone, to stand beside the learner.
 
     `cost` is a learned cost, or any function of flat observations and encoded actions; `absorbing_cost` is what it asks
     for each step after a termination, which a learned cost knows. `names` are those of the coordinates of observation
@@ -255,21 +181,26 @@ def certify(
     if not 0.0 < confidence < 1.0:
         raise InputError(f"confidence is {confidence}: it must lie strictly between 0 and 1")
     at_least("resamples", resamples, 100)
+    choice("against", against, AGAINST)
     seeds = {episode.seed for episode in held_out if episode.seed is not None}
     if any(episode.seed in seeds for episode in rollouts):
         warnings.warn(
             "rollouts and held-out demonstrations share reset seeds: they look closer than they are; use another seed",
             stacklevel=2,
         )
-    returns, lengths = _scores(rollouts, held_out, random_return, confidence)
+    beside = {"clone": list(clone), "random": list(random)}
+    returns, lengths = _scores(rollouts, held_out, beside, random_return, confidence)
 
     draw = seeding.generator(seed, "certificate-episodes")
     rollouts, held_out, training = (_at_most(episodes, draw) for episodes in (rollouts, held_out, training))
-    n, m = len(rollouts), len(held_out)
-    encoded = encode([*rollouts, *held_out, *training], spec)
-    features = Features(encoded, spec, names=names)
+    beside = {name: _at_most(episodes, draw) for name, episodes in beside.items() if len(episodes) > 1}
+    n, m, pooled = len(rollouts), len(held_out), len(rollouts) + len(held_out) + len(training)
+    encoded = encode([*rollouts, *held_out, *training, *chain(*beside.values())], spec)
+    features = Features(encoded[:pooled], spec, names=names)
     episodes = [_episode(episode, features, cost, absorbing_cost) for episode in encoded]
-    sets = _Sets(episodes, np.arange(n), np.arange(n, n + m), np.arange(n, len(episodes)))
+    ends = np.cumsum([pooled, *map(len, beside.values())])
+    others = {name: np.arange(*some) for name, some in zip(beside, pairwise(ends), strict=True)}
+    sets = _Sets(episodes, np.arange(n), np.arange(n, n + m), np.arange(n, pooled), others)
 
     expectations = np.stack([episode.expectation for episode in episodes])
     difference = expectations[sets.learner].mean(0) - expectations[sets.held_out].mean(0)
@@ -280,28 +211,68 @@ def certify(
         return _Gap(name, seminorm, sets, confidence, resamples, seeding.generator(seed, "certificate", stream))
 
     costs = np.array([episode.cost for episode in episodes])
+    measures = {
+        "linear_l2": gap("linear cost, L2", lambda g: np.linalg.norm(g @ expectations, axis=-1), 0).measure(),
+        "linear_simplex": gap("linear cost, simplex", lambda g: np.abs(g @ expectations).max(axis=-1), 1).measure(),
+    }
+    if cost is not None:
+        measures["learned_cost"] = gap("learned cost", lambda g: np.abs(g @ costs), 2).signed_measure(costs)
+    measures["classifier"] = _classify(sets, confidence, resamples, seeding.generator(seed, "certificate", 3))
+    gram = _gram(episodes, sets.pooled, seeding.generator(seed, "certificate", 4))
+    measures["kernel"] = _kernel(gap, gram)
+    found = dict(zip(measures, judged(list(measures.values()), n, m, confidence), strict=True))
+    sides = encoded[:n], encoded[n : n + m], encoded[n:pooled]
+    beyond = np.abs(difference) > found["linear_simplex"].scale_high
+    absorbing = np.array([episode.absorbing for episode in episodes])
     return Certificate(
         env_id=spec.env_id,
         episodes=n,
         held_out=m,
         confidence=confidence,
         seed=seed,
-        linear_l2=gap("linear cost, L2 ball", lambda g: np.linalg.norm(g @ expectations, axis=-1), 0).measure(),
-        linear_simplex=gap("linear cost, simplex", lambda g: np.abs(g @ expectations).max(axis=-1), 1).measure(),
-        learned_cost=(
-            None
-            if cost is None
-            else gap("learned cost", lambda g: np.abs(g @ costs), 2).signed_measure(
-                float(costs[sets.learner].mean() - costs[sets.held_out].mean())
-            )
-        ),
-        classifier=_classify(sets, confidence, resamples, seeding.generator(seed, "certificate", 3)),
-        kernel=_kernel(gap, _gram(episodes, seeding.generator(seed, "certificate", 4))),
+        learned_cost=found.pop("learned_cost", None),
+        **found,
         returns=returns,
         lengths=lengths,
         worst_l2=dict(zip(features.names, (difference / max(length, 1e-300)).tolist(), strict=True)),
         worst_simplex=f"{'+' if difference[worst] >= 0 else '-'} {features.names[worst]}",
+        differences=_differences(*sides, features, beyond),
+        absorbing=(float(absorbing[sets.learner].mean()), float(absorbing[sets.held_out].mean())),
+        against=against,
     )
+
+
+def _differences(
+    learner: Sequence[Encoded],
+    held_out: Sequence[Encoded],
+    expert: Sequence[Encoded],
+    features: Features,
+    beyond: "Bool[np.ndarray, 'F']",
+) -> tuple[Difference, ...]:
+    """Compare the means of every feature over the steps that were taken, in the environment's units."""
+    spec = features.spec
+    low, span = np.zeros(len(features.mean)), np.ones(len(features.mean))
+    if spec.kind == "continuous":
+        # encoded actions lie in [-1, 1]
+        ends = np.array(spec.action_low), np.array(spec.action_high)
+        low[spec.observation_size :], span[spec.observation_size :] = (ends[0] + ends[1]) / 2, (ends[1] - ends[0]) / 2
+
+    def mean(episodes: Sequence[Encoded]) -> "Float64[np.ndarray, 'D']":
+        masses = [episode_masses(episode, spec.horizon).alive for episode in episodes]
+        sums = [
+            mass @ np.concatenate([episode.observation, episode.action], axis=1, dtype=np.float64)
+            for mass, episode in zip(masses, episodes, strict=True)
+        ]
+        return low + span * np.sum(sums, axis=0) / sum(mass.sum() for mass in masses)
+
+    columns = mean(learner), mean(held_out), span * Features(expert, spec).std
+    found = [
+        Difference(name, *numbers, acts=place >= spec.observation_size, beyond=bool(beyond[place]))
+        for place, (name, *numbers) in enumerate(
+            zip(features.names[:-1], *(column.tolist() for column in columns), strict=True)
+        )
+    ]
+    return tuple(sorted(found, key=lambda each: -abs(each.deviations)))
 
 
 def imitation_distance(
@@ -326,7 +297,7 @@ def imitation_distance(
     features = Features(encoded, spec)
     made = [_episode(episode, features, None, None) for episode in encoded]
     weights = np.where(np.arange(len(made)) < len(sides[0]), 1.0, -1.0)
-    gram = _gram(made, seeding.generator(seed, "certificate", 4))
+    gram = _gram(made, len(made), seeding.generator(seed, "certificate", 4))
     return float(_squared_distance(gram, weights[None])[0])
 
 
@@ -337,32 +308,46 @@ def _at_most(episodes: list[Trajectory], rng: np.random.Generator) -> list[Traje
 
 
 def _scores(
-    rollouts: list[Trajectory], held_out: list[Trajectory], random_return: float | None, confidence: float
+    rollouts: list[Trajectory],
+    held_out: list[Trajectory],
+    beside: Mapping[str, list[Trajectory]],
+    random_return: float | None,
+    confidence: float,
 ) -> tuple[Score | None, Score]:
-    lengths = Score(
-        "length",
-        *(mean_interval([len(t) * t.stride for t in episodes], confidence) for episodes in (rollouts, held_out)),
-        normalised=None,
-        verdict="mean number of steps",
-    )
+    everyone = {"learner": rollouts, "expert": held_out, **{name: some for name, some in beside.items() if some}}
+    steps = {name: [float(len(t) * t.stride) for t in episodes] for name, episodes in everyone.items()}
+    lengths = _score("length", steps, confidence)
     # a thinned episode has lost rewards
-    mine, theirs = (
-        [t.total_reward for t in episodes if t.total_reward is not None and t.stride == 1]
-        for episodes in (rollouts, held_out)
-    )
-    if len(mine) < len(rollouts) or len(theirs) < len(held_out):
+    earned = {
+        name: [t.total_reward for t in episodes if t.total_reward is not None and t.stride == 1]
+        for name, episodes in everyone.items()
+    }
+    if any(len(earned[name]) < len(everyone[name]) for name in everyone):
         return None, lengths
-    learner, expert = mean_interval(mine, confidence), mean_interval(theirs, confidence)
-    normalised = None
-    inside = learner.low <= expert.mean <= learner.high
-    verdict = f"expert's mean {'inside' if inside else 'outside'} the interval"
+    returns = _score("true return", earned, confidence)
+    if random_return is None and returns.random is not None:
+        random_return = returns.random.mean
     if random_return is not None:
-        span = expert.mean - random_return
+        span = returns.expert.mean - random_return
         if span == 0.0:
             raise InputError(f"random_return is {random_return}, the expert's own: nothing can be normalised by it")
+        learner = returns.learner
         normalised = Mean((learner.mean - random_return) / span, abs(learner.half_width / span), learner.n)
-        verdict = f"normalised {normalised.mean:.3f}, {verdict}"
-    return Score("true return", learner, expert, normalised, verdict), lengths
+        returns = replace(returns, normalised=normalised)
+    return returns, lengths
+
+
+def _score(name: str, values: Mapping[str, list[float]], confidence: float) -> Score:
+    """Compare the learner's mean with the expert's and the clone's, by Welch's interval."""
+
+    def against(other: str) -> str:
+        if other not in values:
+            return ""
+        found = difference_interval([values["learner"]], [values[other]], confidence)
+        return LESS if found.high < 0.0 else MORE if found.low > 0.0 else AS_MUCH
+
+    means = {who: mean_interval(some, confidence) for who, some in values.items()}
+    return Score(name, **means, normalised=None, verdict=against("expert"), against_clone=against("clone"))
 
 
 # ----------------------------------------------------------------------------------------------------------------
@@ -423,58 +408,48 @@ class _Gap:
         np.put_along_axis(weights, theirs, -1 / theirs.shape[1], axis=1)
         return weights
 
-    def verdict(self, value: float, scale: float, scale_high: float) -> str:
-        """Say how the value compares with two sets of expert episodes, and with their typical value (2.0x)."""
-        n, m = len(self.sets.learner), len(self.sets.held_out)
-        if scale > 0.0:
-            ratio = abs(value) / scale
-            times = f"{ratio:.1f}x" if ratio < 10.0 else f"{ratio:.0f}x"
-        else:
-            times = "0x" if value == 0.0 else "experts do not differ"
-        if min(n, m) < ENOUGH_EPISODES:
-            return f"too few episodes to tell ({times})"
-        if abs(value) <= scale_high:
-            return f"as near as two experts ({times})"
-        return f"farther than two experts ({times})"
-
     def measure(self) -> Measure:
         scale = float(np.median(self.null))
-        scale_high = float(np.quantile(self.null, self.confidence)) * self.null_widening
-        return Measure(
+        found = Measure(
             self.name,
             self.value,
             max(0.0, self.value - self.radius),
             self.value + self.radius,
             scale,
-            scale_high,
+            float(np.quantile(self.null, self.confidence)) * self.null_widening,
             self._p_value(self.seminorm),
-            self.verdict(self.value, scale, scale_high),
+            zero=scale,
         )
+        return self._beside(found, self.seminorm)
 
-    def signed_measure(self, value: float) -> Measure:
+    def signed_measure(self, costs: "Float64[np.ndarray, 'N']") -> Measure:
         """As `measure`, for a class of one cost and its negative, whose gap has a sign."""
-        found = self.measure()
-        verdict = found.verdict
-        if abs(value) > found.scale_high:
-            verdict += f", {'dearer' if value > 0 else 'cheaper'}"
-        return replace(found, value=value, low=value - self.radius, high=value + self.radius, verdict=verdict)
+        value = float(costs[self.sets.learner].mean() - costs[self.sets.held_out].mean())
+        found = replace(self.measure(), value=value, low=value - self.radius, high=value + self.radius, zero=0.0)
+        return self._beside(found, lambda weights: weights @ costs)
 
     def squared_measure(self, unbiased: Seminorm) -> Measure:
         """As `measure`, for the gap's square without the part that noise adds."""
         value = float(unbiased(self.actual)[0])
         squares = self.null**2
-        scale = float(np.median(np.abs(squares - squares.mean())))
-        scale_high = float(np.quantile(squares, self.confidence) * self.null_widening**2 - squares.mean())
-        return Measure(
+        found = Measure(
             self.name,
             value,
             min(value, max(0.0, self.value - self.radius) ** 2),
             (self.value + self.radius) ** 2,
-            scale,
-            scale_high,
+            float(np.median(np.abs(squares - squares.mean()))),
+            float(np.quantile(squares, self.confidence) * self.null_widening**2 - squares.mean()),
             self._p_value(unbiased),
-            self.verdict(max(value, 0.0), scale, scale_high),
+            zero=0.0,
         )
+        return self._beside(found, unbiased)
+
+    def _beside(self, measure: Measure, statistic: Seminorm) -> Measure:
+        """Add what the other policies give in the learner's place."""
+        held_out = self.sets.held_out[None]
+        others = self.sets.others.items()
+        values = {name: float(statistic(self._difference(index[None], held_out))[0]) for name, index in others}
+        return _beside(measure, values)
 
 
 def _variance(seminorm: Seminorm, index: "Int64[np.ndarray, 'n']", size: int) -> float:
@@ -503,20 +478,20 @@ def _drawn(
     return features, weights
 
 
-def _gram(episodes: Sequence[_Episode], rng: np.random.Generator) -> "Float64[np.ndarray, 'N N']":
+def _gram(episodes: Sequence[_Episode], pooled: int, rng: np.random.Generator) -> "Float64[np.ndarray, 'N N']":
     """Return the inner products of the episodes' mean embeddings in the Gaussian kernel's space.
 
-    The bandwidth is the median distance of all steps, whoever took them. The absorbing state is a separate point, at
-    distance infinity. An episode's product with itself leaves out pairs of one step with itself, as if all steps were
-    known.
+    The bandwidth is the median distance of steps of the first `pooled` episodes, whoever took them. The absorbing state
+    is a separate point, at distance infinity. An episode's product with itself leaves out pairs of one step with
+    itself, as if all steps were known.
     """
     count = len(episodes)
-    features, weights = _drawn(episodes, max(10, KERNEL_POINTS // count), rng)
+    features, weights = _drawn(episodes, max(10, KERNEL_POINTS // pooled), rng)
     points = weights.shape[1]
     flat, weight = features.reshape(count * points, -1).astype(np.float32), weights.ravel()
     squares = np.einsum("ij,ij->i", flat, flat)
     distances = np.maximum(squares[:, None] + squares - 2.0 * (flat @ flat.T), 0.0)
-    taken = np.flatnonzero(weight > 0.0)
+    taken = np.flatnonzero(weight[: pooled * points] > 0.0)
     some = rng.choice(taken, min(len(taken), 1_000), replace=False)
     between = distances[np.ix_(some, some)][np.triu_indices(len(some), 1)]
     median = float(np.median(between[between > 0.0])) if (between > 0.0).any() else 1.0
@@ -557,7 +532,7 @@ def _kernel(gap: Callable[[str, Seminorm, int], _Gap], gram: "Float64[np.ndarray
     def seminorm(weights: "Float64[np.ndarray, 'k N']") -> "Float64[np.ndarray, 'k']":
         return np.sqrt(np.maximum(np.einsum("bi,bi->b", weights @ gram, weights), 0.0))
 
-    return gap("kernel distance, MMD²", seminorm, 5).squared_measure(lambda weights: _squared_distance(gram, weights))
+    return gap("kernel distance", seminorm, 5).squared_measure(lambda weights: _squared_distance(gram, weights))
 
 
 # ----------------------------------------------------------------------------------------------------------------
@@ -654,22 +629,23 @@ def _classify(sets: _Sets, confidence: float, resamples: int, rng: np.random.Gen
         dealt = rng.permuted(np.tile(np.arange(len(sets.expert)), (CLASSIFIER_PERMUTATIONS, 1)), axis=1)
         null = expert.mean_areas(dealt[:, :half], dealt[:, half:], pairs)
         scale, scale_high = float(np.median(null)), float(np.quantile(null, confidence))
-    if min(n, m) < ENOUGH_EPISODES:
-        verdict = "too few episodes to tell"
-    elif p_value > 1.0 - confidence:
-        verdict = "not told apart"
-    else:
-        verdict = f"told apart, {value:.0%} of steps ordered right"
-    return Measure(
-        "classifier, AUC",
-        value,
-        max(0.0, value - radius),
-        min(1.0, value + radius),
-        scale,
-        scale_high,
-        p_value,
-        verdict,
+    found = Measure(
+        "classifier", value, max(0.0, value - radius), min(1.0, value + radius), scale, scale_high, p_value, zero=0.5
     )
+    return _beside(found, {name: _other_area(sets, index, rng) for name, index in sets.others.items()})
+
+
+def _beside(measure: Measure, others: Mapping[str, float]) -> Measure:
+    """Put the other policies' values beside the learner's."""
+    return replace(measure, clone=others.get("clone", math.nan), random=others.get("random", math.nan))
+
+
+def _other_area(sets: _Sets, other: "Int64[np.ndarray, 'k']", rng: np.random.Generator) -> float:
+    """Return the area under the curve with another policy in the learner's place."""
+    k, m = len(other), len(sets.held_out)
+    scoring = _Scoring(sets, np.concatenate([other, sets.held_out]), rng)
+    mine, theirs = np.arange(k), np.arange(k, k + m)
+    return float(scoring.areas(mine, theirs, *_some_pairs(k, m, rng)).mean())
 
 
 def _some_pairs(n: int, m: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -8,25 +8,26 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from oal import demos
-from oal.base import checkpoint, files, seeding
+from oal.base import checkpoint, console, files, seeding
 from oal.base import config as configs
 from oal.base.folder import RunFolder
 from oal.base.provenance import provenance
 from oal.deep import callbacks, certificate
 from oal.deep.bc import BC, BCConfig
-from oal.deep.certificate import Certificate
 from oal.deep.learned_cost import LearnedCost, input_names
 from oal.deep.loop import KIND, OAL, Callback
 from oal.deep.policy import Policy
 from oal.deep.presets import LearnerConfig
-from oal.demos import Demos
+from oal.deep.verdict import Certificate
+from oal.demos import Demos, Trajectory
 from oal.demos.record import record_demos
 from oal.envs import (
+    Act,
     ActionCodec,
     EnvSpec,
     Evaluation,
@@ -182,9 +183,17 @@ class Run:
 
 def select(source: str, env: str, *, trajectories: int | None) -> tuple[Demos, Demos | None]:
     """Load demonstrations and split them: (to learn from, held out or None), both whole."""
+    if not source and env not in demos.shipped():
+        make(env).close()  # a mistyped environment is that, and no missing file
+        raise InputError(
+            f"no demonstrations of {env} are shipped, only of {', '.join(demos.shipped())}: name a file with --demos"
+        )
     loaded = demos.load(source or env)
     if trajectories is not None and trajectories > len(loaded):
-        raise InputError(f"{source or env} holds {len(loaded)} trajectories, fewer than the {trajectories} asked for")
+        raise InputError(
+            f"{source or env} holds {console.counted(len(loaded), 'trajectory', 'trajectories')}, and {trajectories} "
+            f"are to be learned from: say --trajectories {len(loaded)}, or 0 for all"
+        )
     chosen = loaded if trajectories is None else loaded[:trajectories]
     rest = None if trajectories is None or trajectories == len(loaded) else loaded[trajectories:]
     return chosen, rest
@@ -311,6 +320,9 @@ def clone(
         path, about, _metadata(chosen, held_out, cloner.spec, env, seed, horizon, subsample), kind=CLONE_KIND
     )
     try:
+        if held_out is not None:
+            held_out.save(folder.held_out)
+        chosen.save(folder.demos)
         cloner.learn(progress_bar=progress_bar)
         evaluation = cloner.evaluate(episodes=evaluation_episodes)
         folder.verify()
@@ -335,6 +347,38 @@ def policy_of(folder: RunFolder, *, best: bool = False) -> Policy:
     return OAL.load(folder.checkpoint).policy()
 
 
+class _Subject(NamedTuple):
+    """What is said of a run of any kind: a learner's, a clone's or an expert's."""
+
+    env: str
+    seed: int
+    horizon: int | None
+
+
+def _subject(folder: RunFolder, *, trust: bool) -> _Subject:
+    config = folder.config
+    try:
+        subject = _Subject(str(config["env"]), int(config["seed"]), config.get("horizon"))
+    except (KeyError, TypeError, ValueError):
+        raise InputError(f"{folder}: its configuration names no environment and seed") from None
+    id_from_file(subject.env, str(folder), trust=trust)
+    return subject
+
+
+def _demonstrations(folder: RunFolder, given: str) -> tuple[Demos, Sequence[Trajectory], str]:
+    """What a policy is compared with, what else is known of the expert, and what the first are."""
+    if given:
+        return demos.load(given), (), "given"
+    if not folder.demos.exists():
+        raise InputError(f"{folder} holds no demonstrations to compare with: name some with --demos")
+    learned = demos.load(folder.demos)
+    if folder.kind == EXPERT:
+        return learned, (), "own"
+    if folder.held_out.exists():
+        return demos.load(folder.held_out), learned, "held-out"
+    return learned, (), "training"
+
+
 def certify(
     path: str | Path,
     *,
@@ -343,54 +387,56 @@ def certify(
     deterministic: bool = True,
     seed: int = 0,
     trust: bool = False,
+    given: str = "",
+    clone: str | Path | None = None,
 ) -> Certificate:
-    """Measure how close a run's policy is to the expert, on fresh episodes; write it to certificate.json.
+    """Measure how close a run's policy is to the expert, on fresh episodes; write it to certificate.json and .png.
 
-    The demonstrations held out from learning are compared with; without any, those it learned from are, which flatters.
-    `trust` is as in `resume`.
+    The demonstrations held out from learning are compared with, or those `given`; without any, those it learned from
+    are, which flatters. An expert is compared with its own recorded episodes. `clone` is the run of a clone to stand
+    beside the learner, in place of the one it started from. `trust` is as in `resume`.
     """
-    folder = RunFolder.open(path, kind=KIND)
-    config, metadata = config_of(folder, trust=trust), folder.metadata
-    policy = policy_of(folder, best=best)
-    # the run's own seed is in the stream, so that no initial state of its training or evaluation comes again
-    policy.rng = seeding.generator(seed, "certificate-actions", config.seed)
-    rollouts = record_demos(
-        config.env,
-        policy.act if deterministic else policy.sample,
-        episodes=episodes,
-        seed=seeding.integer(seed, "certificate-episodes", config.seed),
-        horizon=config.horizon,
-    )
-    learned = demos.load(folder.demos)
-    held_out = demos.load(folder.held_out) if folder.held_out.exists() else None
-    cost = LearnedCost.load(folder.cost) if folder.cost.exists() else None
+    folder = RunFolder.open(path)
+    # an expert's trajectories are recorded from its best policy
+    best = best or (folder.kind == EXPERT and folder.best.exists())
+    subject, policy = _subject(folder, trust=trust), policy_of(folder, best=best)
+    env, spec = subject.env, policy.spec
+
+    def record(act: Act, count: int, *names: Any) -> Demos:
+        # the run's own seed is in the stream, so that no initial state of its training or evaluation comes again
+        start = seeding.integer(seed, "certificate-episodes", subject.seed, *names)
+        return record_demos(env, act, episodes=count, seed=start, horizon=subject.horizon)
+
+    policy.rng = seeding.generator(seed, "certificate-actions", subject.seed)
+    rollouts = record(policy.act if deterministic else policy.sample, episodes)
+    other = RunFolder.open(clone, kind=CLONE_KIND).policy if clone is not None else folder.clone
+    held_out, training, against = _demonstrations(folder, given)
     result = certificate.certify(
         rollouts,
-        learned if held_out is None else held_out,
-        training=() if held_out is None else learned,
-        spec=policy.spec,
-        cost=cost,
-        random_return=metadata.get("random_return"),
-        names=_names(config),
+        held_out,
+        training=training,
+        spec=spec,
+        cost=LearnedCost.load(folder.cost) if folder.cost.exists() else None,
+        random_return=folder.metadata.get("random_return"),
+        clone=record(Policy.load(other).act, episodes, 1) if other.exists() else (),
+        random=record(UniformPolicy(spec, seed=seed).act, RANDOM_EPISODES, 2),
+        against=against,
+        names=_names(subject),
         seed=seed,
     )
     folder.verify()
     files.write_json(
         folder.certificate,
-        {
-            **result.to_json(),
-            "policy": "best" if best else "last",
-            "deterministic": deterministic,
-            "compared_with": "training demonstrations" if held_out is None else "held-out demonstrations",
-        },
+        {**result.to_json(), "policy": "best" if best else "last", "deterministic": deterministic},
     )
+    result.picture(folder.path / "certificate")
     return result
 
 
-def _names(config: RunConfig) -> list[str]:
-    env = make(config.env, horizon=config.horizon)
+def _names(subject: _Subject) -> list[str]:
+    env = make(subject.env, horizon=subject.horizon)
     try:
-        return input_names(describe(env, horizon=config.horizon), env)
+        return input_names(describe(env, horizon=subject.horizon), env)
     finally:
         env.close()
 
@@ -399,16 +445,18 @@ def film(
     path: str | Path, video: str | Path | None = None, *, best: bool = False, seed: int = 0, trust: bool = False
 ) -> float:
     """Film one episode of a run's policy, into the run folder unless told otherwise; return what it earned."""
-    folder = RunFolder.open(path, kind=KIND)
-    config, policy = config_of(folder, trust=trust), policy_of(folder, best=best)
+    folder = RunFolder.open(path)
+    config, policy = _subject(folder, trust=trust), policy_of(folder, best=best)
     start = seeding.integer(seed, "video")
     return record_video(config.env, policy.act, video or folder.video, reset_seed=start, horizon=config.horizon)
 
 
 def film_expert(path: str | Path, *, trust: bool = False) -> float | None:
     """Film a run's first demonstration by taking its actions again; None if it does not say how its episode began."""
-    folder = RunFolder.open(path, kind=KIND)
-    config = config_of(folder, trust=trust)
+    folder = RunFolder.open(path)
+    config = _subject(folder, trust=trust)
+    if not folder.demos.exists():
+        return None
     shown = demos.load(folder.demos)[0]
     if shown.seed is None or shown.stride > 1:
         return None

@@ -12,7 +12,7 @@ from oal.report.results import Kind, Run
 from oal.report.statistics import Band
 
 Array = NDArray[np.float64]
-POINTS: dict[Kind, int] = {"behaviour": 40, "evaluation": 150}
+POINTS: dict[Kind, int] = {"behaviour": 40, "evaluation": 150, "regret": 150}
 """The most points of a curve; single episodes of the behaviour are noisy, so its points average more of them."""
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from oal.base.console import counted
 from oal.base.opening import opened
 from oal.base.plots import COLOURS
 from oal.errors import InputError
@@ -21,7 +22,18 @@ from oal.report import charts, statistics, summary, views
 from oal.report.charts import short, written
 from oal.report.groups import Group, algorithms, comparability, shared, tasks
 from oal.report.html import Html, Number, figure, folded, items, joined, safe, table, tag
-from oal.report.results import Certificate, LinearCost, Measure, Results, Run, certificate, gather, linear_cost
+from oal.report.results import (
+    WHOSE,
+    Certificate,
+    LinearCost,
+    Measure,
+    Results,
+    Run,
+    Score,
+    certificate,
+    gather,
+    linear_cost,
+)
 from oal.report.summary import AREA, FINAL_BEHAVIOUR, FINAL_EVALUATION, Aggregate, Reached
 from oal.report.views import CURVE_TITLES
 
@@ -29,6 +41,7 @@ MEGABYTE = 2**20
 VIDEO_CAP = 4 * MEGABYTE
 ALL_VIDEOS_CAP = 32 * MEGABYTE
 FEATURES_SHOWN = 30
+DIFFERENCES_SHOWN = 12
 # Lines stay visible on a dark ground.
 DARK_COLOURS = {"#000000": "#e6e9ec", "#0072B2": "#3d9fdc"}
 
@@ -116,9 +129,9 @@ def _introduction(report: Report) -> Html:
     if not runs:
         return tag("p", "No run could be counted: see below for the reasons.")
     counts = [
-        _count(len(runs), "run"),
-        _count(len(report.algorithms), "algorithm"),
-        _count(len(tasks(report.groups)), "task"),
+        counted(len(runs), "run"),
+        counted(len(report.algorithms), "algorithm"),
+        counted(len(tasks(report.groups)), "task"),
     ]
     return joined(
         [
@@ -134,14 +147,10 @@ def _introduction(report: Report) -> Html:
     )
 
 
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}{'' if n == 1 else 's'}"
-
-
 def _notices(report: Report) -> Html:
     notices: list[Any] = [*report.results.notices, *comparability(report.groups)]
     if report.results.failures:
-        folders = _count(len(report.results.failures), "folder")
+        folders = counted(len(report.results.failures), "folder")
         notices.append(
             tag("span", tag("a", folders, href="#failures"), " failed, unfinished, damaged or left out: see why.")
         )
@@ -246,6 +255,9 @@ def _levels(report: Report) -> Html:
 
 def _curves(report: Report) -> Html:
     found = {title: views.learning_curves(report.groups, kind) for kind, title in CURVE_TITLES.items()}
+    regrets = views.learning_curves(report.groups, "regret")
+    if regrets:
+        found[views.REGRET_TITLE] = regrets
     drawn = []
     for task in tasks(report.groups):
         shown = [_figure(title, by_task[task]) for title, by_task in found.items() if task in by_task]
@@ -253,10 +265,13 @@ def _curves(report: Report) -> Html:
             drawn.append(joined([tag("h3", task), _charts(shown)]))
     if not drawn:
         return Html()
-    note = tag(
-        "p", "Dashed: the expert's return. Dotted: the random policy's. Point at a chart for its values.", class_="soft"
-    )
-    return joined([Html(charts.legend(report.algorithms)), note, *drawn])
+    said = "Dashed: the expert's return. Dotted: the random policy's. Point at a chart for its values."
+    if regrets:
+        said += (
+            " AL regret: how much more a step has cost than the expert's by the worst linear cost of norm 1, over all "
+            "episodes so far; it goes to 0 as the learner becomes as good as the expert for every such cost."
+        )
+    return joined([Html(charts.legend(report.algorithms)), tag("p", said, class_="soft"), *drawn])
 
 
 def _figure(caption: str, chart: charts.Chart) -> Html:
@@ -305,37 +320,85 @@ def _aggregate_table(report: Report) -> Html:
 
 # Certificates, costs, videos -----------------------------------------------------------------------------------------
 
-CERTIFICATE_COLUMNS = ("Measure", "Seed", "Learner", "Interval", "Expert", "p", "Verdict")
+MEASURE_COLUMNS = ("Measure", "Seed", "Learner", "Interval", "Clone", "p", "Verdict")
+SCORE_COLUMNS = ("Mean", "Seed", *(who.capitalize() for who in WHOSE), "Verdict")
+FEATURE_COLUMNS = ("Feature", "Seed", "Learner", "Expert", "Expert's sd", "Differs by")
 
 
 def _certificates(report: Report) -> Html:
     found: dict[Run, Certificate] = dict(gather(report.results, certificate))
     parts = []
     for group in report.groups:
-        certified = [run for run in group.runs if run in found]
+        certified = [(run.seed, found[run]) for run in group.runs if run in found]
         if certified:
-            lines = [(each, run.seed) for run in certified for each in found[run].measures]
-            order = list(dict.fromkeys(each.name for each, _ in lines))
-            lines.sort(key=lambda line: order.index(line[0].name))
-            rows = [_measure_cells(*line) for line in lines]
-            parts += [tag("h3", f"{group.task}, {group.algorithm}"), table(CERTIFICATE_COLUMNS, rows)]
-            worst = [f"{found[run].worst_feature} (seed {run.seed})" for run in certified if found[run].worst_feature]
-            if worst:
-                parts.append(tag("p", "Tells learner and expert apart most: " + ", ".join(worst), class_="soft"))
+            parts += [tag("h3", f"{group.task}, {group.algorithm}"), *_verdicts(report, group, certified)]
     if not parts:
         return Html()
     note = (
-        "How far the learner's episodes are from the expert's. Expert: what two sets of expert episodes give, for "
-        "returns and lengths the expert's mean. p: how often episodes split at random differ as much."
+        "How far the learner's episodes are from the expert's, on one scale: 0 is what two sets of expert episodes "
+        "give, 1 what a random policy gives. p: how often episodes split at random differ as much, adjusted for the "
+        "number of measures."
     )
     return joined([tag("p", note, class_="soft"), *parts])
+
+
+def _verdicts(report: Report, group: Group, certified: Sequence[tuple[Any, Certificate]]) -> list[Html]:
+    """Say the sentence of every seed, then measures, means and features."""
+    said = [f"Seed {seed}: {each.sentence}. {each.compared}" for seed, each in certified if each.sentence]
+    parts = [items(said, class_="verdicts")] if said else []
+    measures = [(each.name, _measure_cells(each, seed)) for seed, one in certified for each in one.measures]
+    scores = [(each.name, _score_cells(each, seed)) for seed, one in certified for each in one.scores]
+    for columns, rows in ((MEASURE_COLUMNS, measures), (SCORE_COLUMNS, scores)):
+        order = list(dict.fromkeys(name for name, _ in rows))
+        if rows:
+            parts.append(table(columns, [cells for _, cells in sorted(rows, key=lambda row: order.index(row[0]))]))
+    parts += _feature_parts(report, group, certified)
+    worst = [f"{each.worst_feature} (seed {seed})" for seed, each in certified if each.worst_feature]
+    if worst:
+        parts.append(tag("p", "Tells learner and expert apart most: " + ", ".join(worst), class_="soft"))
+    return parts
 
 
 def _measure_cells(measure: Measure, seed: Any) -> list[Any]:
     known = math.isfinite(measure.low) and math.isfinite(measure.high)
     interval = f"[{short(measure.low)}, {short(measure.high)}]" if known else "–"
-    cells = [short(measure.value), interval, short(measure.expert), short(measure.p_value)]
+    cells = [short(measure.value), interval, short(measure.clone), short(measure.p_value)]
     return [measure.name, seed, *(Number(cell) for cell in cells), measure.verdict]
+
+
+def _score_cells(score: Score, seed: Any) -> list[Any]:
+    means = {who: short(mean) for who, mean in score.means.items()}
+    if score.half_width > 0.0:
+        means["learner"] += f" ± {short(score.half_width)}"
+    return [score.name, seed, *(Number(means[who]) for who in WHOSE), score.verdict]
+
+
+def _feature_parts(report: Report, group: Group, certified: Sequence[tuple[Any, Certificate]]) -> list[Html]:
+    """Draw by how many standard deviations features differ, and list them in their own units."""
+    by_seed = [{each.name: each.deviations for each in one.differences} for _, one in certified if one.differences]
+    if not by_seed:
+        return []
+    shared = [name for name in by_seed[0] if all(math.isfinite(seed.get(name, math.nan)) for seed in by_seed)]
+    values = {name: np.array([seed[name] for seed in by_seed]) for name in shared}
+    shown = sorted(shared, key=lambda name: -abs(values[name].mean()))[:DIFFERENCES_SHOWN]
+    parts = []
+    if shown:
+        title = f"{group.task}, {group.algorithm}: where the learner differs"
+        label = "learner - expert, in the expert's standard deviations"
+        drawn = np.stack([values[name] for name in shown])
+        chart = charts.bar_chart(title, shown, drawn, place=report.place(group), x_label=label)
+        parts.append(_charts([figure(title, Html(chart))]))
+    rows = [
+        [
+            each.name,
+            seed,
+            *(Number(short(x)) for x in (each.learner, each.expert, each.spread)),
+            Number(f"{short(each.deviations)} sd"),
+        ]
+        for seed, one in certified
+        for each in one.differences[:DIFFERENCES_SHOWN]
+    ]
+    return [*parts, folded("Features in their own units", table(FEATURE_COLUMNS, rows))]
 
 
 def _costs(report: Report) -> Html:

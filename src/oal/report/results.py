@@ -17,8 +17,10 @@ from oal.errors import InputError, shortened
 from oal.report import statistics
 
 Array = NDArray[np.float64]
-Kind = Literal["behaviour", "evaluation"]
+Kind = Literal["behaviour", "evaluation", "regret"]
 RETURNS: dict[Kind, str] = {"behaviour": "return", "evaluation": "evaluation_return"}
+CURVES: dict[Kind, str] = {**RETURNS, "regret": "al_regret_l2"}
+"""What is drawn over the steps, and its name in a record; all but the regret are returns."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +135,7 @@ def read_run(folder: RunFolder) -> Run:
         steps=steps,
         returns={
             kind: np.array([as_number(record.get(name), name) for record in records], dtype=np.float64)
-            for kind, name in RETURNS.items()
+            for kind, name in CURVES.items()
         },
         seconds=seconds[-1] if seconds else math.nan,
     )
@@ -232,44 +234,98 @@ def linear_cost(run: Run) -> LinearCost | None:
 
 @dataclass(frozen=True)
 class Measure:
-    """One line of a certificate: the learner's value with its interval, the expert's own, and what follows."""
+    """One line of a certificate: the learner's value with its interval, and what follows.
+
+    On the common scale (0 two experts, 1 a random policy) where it is known, else in the measure's own units.
+    """
 
     name: str
     value: float
     low: float
     high: float
-    expert: float
+    clone: float
     p_value: float
     verdict: str
 
 
 @dataclass(frozen=True)
+class Score:
+    """Means of returns or lengths, by whose they are; NaN where not known."""
+
+    name: str
+    means: dict[str, float]
+    half_width: float
+    verdict: str
+
+
+@dataclass(frozen=True)
+class FeatureDifference:
+    name: str
+    learner: float
+    expert: float
+    spread: float
+    deviations: float
+
+
+@dataclass(frozen=True)
 class Certificate:
     measures: tuple[Measure, ...]
+    scores: tuple[Score, ...]
     worst_feature: str
+    sentence: str
+    compared: str
+    differences: tuple[FeatureDifference, ...]
+
+
+WHOSE = ("learner", "expert", "clone", "random")
 
 
 def certificate(run: Run) -> Certificate | None:
-    """Read certificate.json: whatever in it has a value, or a mean of the learner, is a measure."""
+    """Read certificate.json: what in it has a value is a measure, what has means of learner and expert is a score."""
     path = run.folder.certificate
     if not path.exists():
         return None
     written = read_object(path, inside=run.folder.path)
-    found = [_measure(name, entry) for name, entry in written.items() if isinstance(entry, dict)]
-    return Certificate(tuple(each for each in found if each), str(written.get("worst_simplex") or ""))
+    entries = {name: entry for name, entry in written.items() if isinstance(entry, dict)}
+    listed = written.get("differences")
+    return Certificate(
+        tuple(_measure(name, entry) for name, entry in entries.items() if "value" in entry),
+        tuple(
+            _score(name, entry)
+            for name, entry in entries.items()
+            if isinstance(entry.get("learner"), dict) and isinstance(entry.get("expert"), dict)
+        ),
+        str(written.get("worst_simplex") or ""),
+        str(written.get("sentence") or ""),
+        str(written.get("compared") or ""),
+        tuple(_difference(entry) for entry in (listed if isinstance(listed, list) else []) if isinstance(entry, dict)),
+    )
 
 
-def _measure(name: str, entry: dict[str, Any]) -> Measure | None:
-    learner, expert = entry.get("learner"), entry.get("expert")
-    if isinstance(learner, dict) and isinstance(expert, dict):
-        value, half = (as_number(learner.get(part), f"{name} {part}") for part in ("mean", "half_width"))
-        numbers = (value, value - half, value + half, as_number(expert.get("mean"), f"{name} expert"))
-    elif "value" in entry:
-        numbers = tuple(as_number(entry.get(part), f"{name} {part}") for part in ("value", "low", "high", "scale"))
-    else:
-        return None
-    p_value = as_number(entry.get("p_value"), f"{name} p_value")
-    return Measure(str(entry.get("name", name)), *numbers, p_value=p_value, verdict=str(entry.get("verdict", "")))
+def _measure(name: str, entry: dict[str, Any]) -> Measure:
+    parts = ("value", "low", "high", "clone")
+    scaled = entry.get("on_scale")
+    known = isinstance(scaled, dict) and scaled.get("value") is not None
+    source: dict[str, Any] = scaled if known else entry  # pyright: ignore[reportAssignmentType]
+    numbers = [as_number(source.get(part), f"{name} {part}") for part in parts]
+    adjusted = entry.get("adjusted_p", entry.get("p_value"))
+    said = str(entry.get("name", name)) + ("" if known else " (unscaled)")
+    return Measure(said, *numbers, p_value=as_number(adjusted, f"{name} p"), verdict=str(entry.get("verdict", "")))
+
+
+def _score(name: str, entry: dict[str, Any]) -> Score:
+    means = {who: entry[who] if isinstance(entry.get(who), dict) else {} for who in WHOSE}
+    return Score(
+        str(entry.get("name", name)),
+        {who: as_number(mean.get("mean"), f"{name} mean of {who}") for who, mean in means.items()},
+        as_number(means["learner"].get("half_width"), f"{name} half_width"),
+        str(entry.get("verdict", "")),
+    )
+
+
+def _difference(entry: dict[str, Any]) -> FeatureDifference:
+    parts = ("learner", "expert", "spread", "deviations")
+    return FeatureDifference(str(entry.get("feature", "")), *(as_number(entry.get(part), part) for part in parts))
 
 
 def gather(results: Results, reader: Callable[[Run], Any]) -> list[tuple[Run, Any]]:

@@ -10,11 +10,13 @@ from oal.report.results import Kind
 from oal.report.summary import DRAWN_ESTIMATORS, Aggregate
 
 CURVE_TITLES: dict[Kind, str] = {"behaviour": "return while learning", "evaluation": "evaluation return"}
+REGRET_TITLE = "AL regret per episode"
 
 
 def learning_curves(groups: Sequence[Group], kind: Kind) -> dict[str, LineChart]:
-    """Return a chart for each task that has returns of this kind."""
+    """Return a chart for each task that has values of this kind."""
     names, found = algorithms(groups), {}
+    title = CURVE_TITLES.get(kind, REGRET_TITLE)
     for task in tasks(groups):
         members = [group for group in groups if group.task == task]
         series = [
@@ -26,15 +28,17 @@ def learning_curves(groups: Sequence[Group], kind: Kind) -> dict[str, LineChart]
             continue
         runs = [run for group in members for run in group.runs]
         found[task] = LineChart(
-            f"{task}: {CURVE_TITLES[kind]}",
+            f"{task}: {title}",
             series,
             x_label="environment steps",
-            y_label="return",
+            y_label="return" if kind in CURVE_TITLES else "regret",
             x_end=max(float(run.steps[-1]) for run in runs),
             rules=[
                 *_rules("expert", (run.expert_return for run in runs)),
                 *_rules("random", (run.random_return for run in runs)),
-            ],
+            ]
+            if kind in CURVE_TITLES
+            else [Rule("expert", 0.0)],
         )
     return found
 
