@@ -22,6 +22,10 @@ ENV = typer.Option(None, "--env", help="Check them against this Gymnasium enviro
 STRICT = typer.Option(False, "--strict", help="Refuse actions outside the environment's bounds instead of clipping.")
 TIME_LIMIT = typer.Option(None, "--time-limit", help="Episodes shorter than this terminated, those of this length not.")
 
+LENGTHS = typer.Option(
+    None, "--lengths", help="Steps of each episode (N, or N,M,...), for a file of plain arrays that does not say."
+)
+
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
@@ -34,11 +38,20 @@ def _plain_warnings() -> Iterator[None]:
             typer.echo(f"warning: {warning.message}", err=True)
 
 
-def _load(source: str, env: str | None, strict: bool, time_limit: int | None) -> "Demos":
+def _load(source: str, env: str | None, strict: bool, time_limit: int | None, lengths: str | None) -> "Demos":
     from oal import demos
 
     with _plain_warnings():
-        return demos.load(source, env=env, strict=strict, time_limit=time_limit)
+        return demos.load(source, env=env, strict=strict, time_limit=time_limit, lengths=parse_lengths(lengths))
+
+
+def parse_lengths(text: str | None) -> int | list[int] | None:
+    """Read N or N,M,..."""
+    try:
+        numbers = None if text is None else [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--lengths is '{text}': write one number of steps, or several with commas") from None
+    return numbers[0] if numbers is not None and len(numbers) == 1 else numbers
 
 
 @app.command()
@@ -49,12 +62,13 @@ def show(
     env: str | None = ENV,
     strict: bool = STRICT,
     time_limit: int | None = TIME_LIMIT,
+    lengths: str | None = LENGTHS,
 ) -> None:
     """Show what is in FILE: shapes, returns, lengths, how episodes ended."""
     from oal.base import console
     from oal.demos import detect
 
-    demos = _load(file, env, strict, time_limit)
+    demos = _load(file, env, strict, time_limit, lengths)
     format_name = detect(file)
     if as_json:
         typer.echo(json.dumps(_as_json(demos, format_name), indent=2))
@@ -141,13 +155,14 @@ def convert(
     env: str | None = ENV,
     strict: bool = STRICT,
     time_limit: int | None = TIME_LIMIT,
+    lengths: str | None = LENGTHS,
 ) -> None:
     """Read demonstrations, keep some or all of them, and write them in another format."""
     if Path(target).is_file() and not overwrite:
         raise InputError(f"{target} exists already: choose another name or add --overwrite")
     if sum(choice is not None for choice in (first, best, random)) > 1:
         raise InputError("--first, --best and --random exclude each other: choose one")
-    demos = _load(source, env, strict, time_limit)
+    demos = _load(source, env, strict, time_limit, lengths)
     if first is not None:
         demos = demos.first(first)
     if best is not None:
@@ -169,11 +184,12 @@ def plot(
     env: str | None = ENV,
     strict: bool = STRICT,
     time_limit: int | None = TIME_LIMIT,
+    lengths: str | None = LENGTHS,
 ) -> None:
     """Draw returns, lengths, and the distributions of observations and actions."""
     from oal.demos import picture
 
-    demos = _load(file, env, strict, time_limit)
+    demos = _load(file, env, strict, time_limit, lengths)
     name = file.removeprefix("minari:")
     path = out if out is not None else Path(Path(name).name.removesuffix(".npz").removesuffix(".hdf5") + ".png")
     picture.plot(demos, path, title=f"{Path(name).name}: {len(demos)} episodes, {demos.steps} steps")
