@@ -19,7 +19,7 @@ from oal.deep.al_regret import Features, RegretMeter, episode_masses
 from oal.deep.certificate import certify
 from oal.demos import Trajectory
 from oal.demos.pairs import encode
-from oal.demos.record import record_demos
+from oal.demos.record import record_encoded
 from oal.envs import Envs, EnvSpec, uniform_actions
 from oal.errors import InputError
 
@@ -545,7 +545,7 @@ def test_an_abandoned_episode_is_not_counted(rng) -> None:
 def test_the_meter_follows_a_real_environment_and_costs_microseconds() -> None:
     running = Envs("CartPole-v1", count=2, seed=0)
     draw = seeding.generator(0, "probe")
-    expert = record_demos("CartPole-v1", envs.UniformPolicy(running.spec).act, episodes=5, seed=1)
+    expert = record_encoded("CartPole-v1", envs.UniformPolicy(running.spec).act, episodes=5, seed=1)
     meter = RegretMeter(expert, spec=running.spec, environments=2)
     steps = []
     for _ in range(400):

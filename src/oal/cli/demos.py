@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from oal.cli.typed import typed
 from oal.errors import InputError, at_least
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Look at demonstrations, convert, draw and record them.", no_args_is_help=True)
 
 SOURCE = typer.Argument(..., metavar="FILE", help="A file or folder, minari:DATASET-ID, or a shipped name (Hopper-v5).")
-ENV = typer.Option(None, "--env", help="Check them against this Gymnasium environment.")
+ENV = typer.Option(None, "--env", help="Check them against this environment (an id, or path/to/file.py:function).")
 STRICT = typer.Option(False, "--strict", help="Refuse actions outside the environment's bounds instead of clipping.")
 TIME_LIMIT = typer.Option(None, "--time-limit", help="Episodes shorter than this terminated, those of this length not.")
 
@@ -41,6 +42,7 @@ def _plain_warnings() -> Iterator[None]:
 def _load(source: str, env: str | None, strict: bool, time_limit: int | None, lengths: str | None) -> "Demos":
     from oal import demos
 
+    typed(env)
     with _plain_warnings():
         return demos.load(source, env=env, strict=strict, time_limit=time_limit, lengths=parse_lengths(lengths))
 
@@ -199,13 +201,14 @@ def plot(
 @app.command()
 def record(
     policy: str = typer.Argument(..., metavar="RUN|random", help="A run folder, a saved policy, or random."),
-    env: str | None = typer.Option(None, "--env", help="Gymnasium environment id; a RUN knows its own."),
+    env: str | None = typer.Option(None, "--env", help="The environment; a RUN knows its own."),
     episodes: int = typer.Option(10, "--episodes", help="How many whole episodes."),
     seed: int = typer.Option(0, "--seed", help="Root seed of the episodes (and of random actions)."),
     out: str = typer.Option("demos.npz", "--out", "-o", help="Where to: .npz, .hdf5, a folder or minari:DATASET-ID."),
     to: str | None = typer.Option(None, "--to", help="oal, sb, imitation, hf, hdf5 or minari; else by the name."),
     stochastic: bool = typer.Option(False, "--stochastic", help="Draw actions from the policy instead of its mode."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace the file if it exists."),
+    trust: bool = typer.Option(False, "--trust", help="Let the name in the RUN import a module or run a file."),
 ) -> None:
     """Run a saved policy, or uniformly random actions, and keep the episodes as demonstrations."""
     at_least("episodes", episodes, 1)
@@ -213,8 +216,9 @@ def record(
         raise InputError(f"{out} exists already: choose another name or add --overwrite")
     from oal import envs
     from oal.base import seeding
-    from oal.demos.record import record_demos
+    from oal.demos.record import record_encoded
 
+    typed(env, trust=trust)
     if policy == "random":
         if env is None:
             raise InputError("random actions need an environment: add --env ID")
@@ -226,13 +230,13 @@ def record(
         env_id, act, described = env, uniform.act, "uniformly random actions"
     else:
         saved = _saved_policy(policy, seed)
-        env_id = env or saved.spec.env_id
-        if env_id != saved.spec.env_id:
+        env_id = env or _environment_of(policy, saved.spec.env_id, trust)
+        if env_id != saved.spec.env_id and ":" not in env_id:
             raise InputError(f"{policy} was trained on {saved.spec.env_id}, not on {env_id}: leave out --env")
         act = saved.sample if stochastic else saved.act
         described = f"the policy {policy}, {'sampled' if stochastic else 'deterministic'}"
     command = f"oal demos record {policy} --env {env_id} --episodes {episodes} --seed {seed}"
-    demos = record_demos(
+    demos = record_encoded(
         env_id,
         act,
         episodes=episodes,
@@ -242,6 +246,16 @@ def record(
     )
     demos.save(out, format=to)
     typer.echo(f"{out}: {demos!r}")
+
+
+def _environment_of(run: str, known: str, trust: bool) -> str:
+    """Return the environment of a run folder, which may be a function in a file, or of a policy alone."""
+    from oal.base.folder import RunFolder
+    from oal.envs import id_from_file
+
+    if not Path(run).is_dir() or not RunFolder(Path(run)).described:
+        return known
+    return id_from_file(RunFolder(Path(run)).config.get("env", known), run, trust=trust)
 
 
 def _saved_policy(run: str, seed: int) -> Any:

@@ -39,16 +39,20 @@ class Every:
 
 
 def evaluation_notes(evaluation: Evaluation) -> dict[str, Any]:
-    """What a record says of an evaluation."""
+    """What a record says of an evaluation; without rewards there is no return."""
+    known = bool(np.isfinite(evaluation.returns).all())
     return {
-        "evaluation_return": evaluation.mean_return,
-        "evaluation_returns": evaluation.returns.tolist(),
+        "evaluation_return": evaluation.mean_return if known else None,
+        "evaluation_returns": evaluation.returns.tolist() if known else None,
         "evaluation_length": float(np.mean(evaluation.lengths)),
     }
 
 
 class Evaluate(Every):
-    """Run whole episodes of the deterministic policy on environments of its own; keep the best policy in a file."""
+    """Run whole episodes of the deterministic policy on environments of its own; keep the best policy in a file.
+
+    Best by return: where the environment gives no reward there is none, and no file.
+    """
 
     def __init__(self, every: int = 5_000, *, episodes: int = 10, best: str | os.PathLike[str] | None = None) -> None:
         super().__init__(every)
@@ -58,8 +62,10 @@ class Evaluate(Every):
 
     def act(self, learner: OAL) -> None:
         evaluation = learner.evaluate(episodes=self.episodes)
+        if not learner.rewarded:
+            evaluation = evaluation._replace(returns=np.full(len(evaluation.returns), np.nan))
         learner.scored = Scored(learner.step, evaluation)
-        # on a tie the later policy: it has seen more
+        # on a tie the later policy: it has seen more; without rewards the return is NaN, and none is the best
         if evaluation.mean_return >= self.best_return:
             self.best_return = evaluation.mean_return
             if self.best is not None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oal.base.spaces import flatten, is_composite
+from oal.base.spaces import flatten, is_composite, refuse_pictures
 from oal.errors import InputError
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def _observations(demos: "Demos", named: str, space: "Space", strict: bool) -> "
     """Match observations to the space; those of other than vector spaces become flat vectors, as in `oal.envs`."""
     from gymnasium import spaces
 
+    refuse_pictures(named, space)
     shape = demos[0].observations.shape[1:]
     if not space.is_np_flattenable:
         raise InputError(f"{named}: observations of {space} have no fixed size and cannot be flattened")

@@ -183,7 +183,7 @@ def _plain_names(keys: Sequence[str]) -> dict[str, str]:
 def read_arrays(archive: npz.Archive, lengths: Any = None) -> Demos:
     """Read plain arrays; where the file does not say how steps make episodes, `lengths` must."""
     name, names = archive.name, _plain_names(archive.keys)
-    arrays = {what: archive.read(key) for what, key in names.items()}
+    arrays: dict[str, Any] = {what: archive.read(key) for what, key in names.items()}
     if lengths is not None:
         arrays["lengths"] = lengths
     elif not arrays.keys() & {"lengths", "terminated", "truncated"}:

@@ -527,6 +527,10 @@ class Demos(Sequence[Trajectory]):
         """Return them with T + 1 observations; where the last is not known, the last action is given up for it."""
         return self._map(Trajectory.with_final)
 
+    def without_rewards(self) -> "Demos":
+        """Return them without their rewards."""
+        return self._map(lambda trajectory: replace(trajectory, rewards=None))
+
     def with_time_limit(self, limit: int) -> "Demos":
         """Set how episodes ended from the environment's time limit: shorter ones terminated, those that reached it not.
 

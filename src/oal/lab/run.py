@@ -25,7 +25,7 @@ from oal.deep.loop import KIND, OAL, Callback
 from oal.deep.policy import Policy
 from oal.deep.presets import LearnerConfig
 from oal.demos import Demos
-from oal.demos.record import record_demos
+from oal.demos.record import record_encoded
 from oal.envs import (
     ActionCodec,
     EnvSpec,
@@ -157,6 +157,8 @@ class Run:
 
 def select(source: str, env: str, *, trajectories: int | None, subsample: int = 1) -> tuple[Demos, Demos | None]:
     """Load demonstrations and split them: (to learn from, held out or None)."""
+    if not source and ":" in env:
+        raise InputError(f"there are no demonstrations shipped for {env}: say which ones (--demos FILE)")
     loaded = demos.load(source or env)
     if trajectories is not None and trajectories > len(loaded):
         raise InputError(f"{source or env} holds {len(loaded)} trajectories, fewer than the {trajectories} asked for")
@@ -173,13 +175,21 @@ def _metadata(
         return provenance() | {"environment": spec.to_json()}
     random = evaluate(env, UniformPolicy(spec, seed=seed).act, episodes=RANDOM_EPISODES, seed=seed, horizon=horizon)
     returns = chosen.returns if held_out is None or held_out.returns is None else held_out.returns
+    known = tells(random.returns, chosen.returns, returns)
     return provenance() | {
         "demos_hash": chosen.content_hash,
         "environment": spec.to_json(),
-        "expert_return": None if chosen.returns is None else float(np.mean(chosen.returns)),
-        "held_out_return": None if returns is None else float(np.mean(returns)),
-        "random_return": random.mean_return,
+        "rewarded": known,
+        "expert_return": None if chosen.returns is None or not known else float(np.mean(chosen.returns)),
+        "held_out_return": None if returns is None or not known else float(np.mean(returns)),
+        "random_return": random.mean_return if known else None,
     }
+
+
+def tells(*returns: np.ndarray | None) -> bool:
+    """Whether returns, of random episodes and of the expert's, say anything: not when they are NaN or all the same."""
+    known = np.concatenate([part for part in returns if part is not None])
+    return bool(np.isfinite(known).all() and np.ptp(known) > 1e-6 * np.abs(known).max())
 
 
 def start(config: RunConfig, path: str | Path, *, demonstrations: tuple[Demos, Demos | None] | None = None) -> Run:
@@ -193,6 +203,9 @@ def start(config: RunConfig, path: str | Path, *, demonstrations: tuple[Demos, D
     metadata = _metadata(chosen, held_out, learner.spec, config.env, config.seed, config.horizon) | {
         "environment_state": "saved" if learner.envs.state() is not None else "episodes restart at each checkpoint",
     }
+    learner.rewarded = metadata.get("rewarded") is not False
+    if config.stop_at_return is not None and not learner.rewarded:
+        raise InputError(f"{config.env} gives no reward, or always the same: it cannot be stopped at a return")
     folder = RunFolder.create(path, config.to_json(), metadata, kind=config.kind)
     try:
         if held_out is not None:
@@ -205,27 +218,36 @@ def start(config: RunConfig, path: str | Path, *, demonstrations: tuple[Demos, D
     return Run(folder, config, learner)
 
 
-def config_of(folder: RunFolder, *, trust: bool = False) -> RunConfig:
-    """Read a run's configuration; an environment whose id imports a module is refused without `trust`."""
+def config_of(folder: RunFolder, *, trust: bool = False, env: str | None = None) -> RunConfig:
+    """Read a run's configuration; an environment whose name runs code is refused without `trust`.
+
+    `env` says again which environment it is, in place of `trust`. Its module or file may have moved.
+    """
     config = RunConfig.from_json(folder.config)
-    id_from_file(config.env, str(folder), trust=trust)
-    return config
+    if env is None:
+        id_from_file(config.env, str(folder), trust=trust)
+        return config
+    if env != config.env and not (":" in env and ":" in config.env):
+        raise InputError(f"{folder} is a run on {config.env}, not on {env}")
+    return replace(config, env=env)
 
 
-def resume(path: str | Path, *, total_steps: int | None = None, trust: bool = False) -> Run:
+def resume(path: str | Path, *, total_steps: int | None = None, trust: bool = False, env: str | None = None) -> Run:
     """Go on with a run from its last checkpoint, or from its beginning if it has none; a longer end may be given.
 
-    `trust` allows an environment's id in the folder to import a module, which runs its code.
+    `trust` allows the environment's name in the folder to import a module or run a file; or say it again as `env`.
     """
     folder = RunFolder.open(path)
     folder.lock()
     try:
-        config = config_of(folder, trust=trust)
-        if total_steps is not None and total_steps != config.total_steps:
+        config = config_of(folder, trust=trust, env=env)
+        if total_steps is not None:
             at_least("steps", total_steps, 1)
             config = replace(config, total_steps=total_steps)
+        if (config.env, config.total_steps) != (folder.config["env"], folder.config["total_steps"]):
             folder.describe(config.to_json(), folder.metadata, kind=config.kind)
         learner = _learner(config, None if config.learner.cost is None else demos.load(folder.demos))
+        learner.rewarded = folder.metadata.get("rewarded") is not False
         if checkpoint.exists(folder.checkpoint):
             learner.restore(folder.checkpoint)
         folder.rewind(learner.step)
@@ -291,13 +313,20 @@ def clone(
 # What a run left
 
 
-def policy_of(folder: RunFolder, *, best: bool = False) -> Policy:
-    """Load a run's last policy, or the one with the best evaluation; a run that goes on has its checkpoint's."""
+def policy_of(folder: RunFolder, *, best: bool = False, env: str | None = None, trust: bool = False) -> Policy:
+    """Load a run's last policy, or the one with the best evaluation; a run that goes on has its checkpoint's.
+
+    `env` and `trust` are as in `resume`, and needed for a checkpoint only.
+    """
+    if best and not folder.best.exists() and folder.metadata.get("rewarded") is False:
+        raise InputError(
+            f"{folder}: its environment gives no reward by which a policy could be the best: leave out --best"
+        )
     if best or folder.policy.exists():
         return Policy.load(folder.best if best else folder.policy)
     if not checkpoint.exists(folder.checkpoint):
         raise InputError(f"{folder} has neither a policy nor a checkpoint yet: let it run on")
-    return OAL.load(folder.checkpoint).policy()
+    return OAL.load(folder.checkpoint, config_of(folder, env=env, trust=trust).env).policy()
 
 
 def certify(
@@ -308,24 +337,27 @@ def certify(
     deterministic: bool = True,
     seed: int = 0,
     trust: bool = False,
+    env: str | None = None,
 ) -> Certificate:
     """Measure how close a run's policy is to the expert, on fresh episodes; write it to certificate.json.
 
     The demonstrations held out from learning are compared with; without any, those it learned from are, which flatters.
-    `trust` is as in `resume`.
+    `trust` and `env` are as in `resume`.
     """
     folder = RunFolder.open(path, kind=KIND)
-    config, metadata = config_of(folder, trust=trust), folder.metadata
-    policy = policy_of(folder, best=best)
+    config, metadata = config_of(folder, trust=trust, env=env), folder.metadata
+    policy = policy_of(folder, best=best, env=config.env)
     # the run's own seed is in the stream, so that no initial state of its training or evaluation comes again
     policy.rng = seeding.generator(seed, "certificate-actions", config.seed)
-    rollouts = record_demos(
+    rollouts = record_encoded(
         config.env,
         policy.act if deterministic else policy.sample,
         episodes=episodes,
         seed=seeding.integer(seed, "certificate-episodes", config.seed),
         horizon=config.horizon,
     )
+    if metadata.get("rewarded") is False:
+        rollouts = rollouts.without_rewards()
     learned = demos.load(folder.demos)
     held_out = demos.load(folder.held_out) if folder.held_out.exists() else None
     cost = LearnedCost.load(folder.cost) if folder.cost.exists() else None
@@ -362,19 +394,26 @@ def _names(config: RunConfig) -> list[str]:
 
 
 def film(
-    path: str | Path, video: str | Path | None = None, *, best: bool = False, seed: int = 0, trust: bool = False
+    path: str | Path,
+    video: str | Path | None = None,
+    *,
+    best: bool = False,
+    seed: int = 0,
+    trust: bool = False,
+    env: str | None = None,
 ) -> float:
     """Film one episode of a run's policy, into the run folder unless told otherwise; return what it earned."""
     folder = RunFolder.open(path, kind=KIND)
-    config, policy = config_of(folder, trust=trust), policy_of(folder, best=best)
+    config = config_of(folder, trust=trust, env=env)
+    policy = policy_of(folder, best=best, env=config.env)
     start = seeding.integer(seed, "video")
     return record_video(config.env, policy.act, video or folder.video, reset_seed=start, horizon=config.horizon)
 
 
-def film_expert(path: str | Path, *, trust: bool = False) -> float | None:
+def film_expert(path: str | Path, *, trust: bool = False, env: str | None = None) -> float | None:
     """Film a run's first demonstration by taking its actions again; None if it does not say how its episode began."""
     folder = RunFolder.open(path, kind=KIND)
-    config = config_of(folder, trust=trust)
+    config = config_of(folder, trust=trust, env=env)
     shown = demos.load(folder.demos)[0]
     if shown.seed is None or shown.stride > 1:
         return None
