@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from oal.demos import Demos, Trajectory
-from oal.demos.record import record_demos
+from oal.demos.record import record_encoded
 
 
 class Walk(gym.Env):
@@ -66,7 +66,7 @@ def walk_to_the_middle_by_steps(observation: np.ndarray) -> np.ndarray:
 def demos_of(env_id: str, episodes: int = 3) -> Demos:
     """Demonstrations of an expert of one of the walks."""
     expert = walk_to_the_middle_by_steps if env_id == DISCRETE else walk_to_the_middle
-    return record_demos(env_id, _behind(expert) if env_id == DICTIONARY else expert, episodes=episodes)
+    return record_encoded(env_id, _behind(expert) if env_id == DICTIONARY else expert, episodes=episodes)
 
 
 def _behind(expert: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:

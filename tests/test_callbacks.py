@@ -21,6 +21,7 @@ class Learner:
         self.step = self.block_begun = 0
         self.goal = 100
         self.scored: Any = None
+        self.rewarded = True
         self.returns, self.saved, self.policies = list(returns), [], []
 
     def play(self, steps: int) -> None:

@@ -22,7 +22,7 @@ from oal.deep.learned_cost import LearnedCost
 from oal.deep.replay import Pairs
 from oal.demos import Trajectory
 from oal.demos.pairs import encode
-from oal.demos.record import record_demos
+from oal.demos.record import record_encoded
 from oal.envs import Envs, EnvSpec, EpisodeRunner, uniform_actions
 from oal.errors import InputError
 
@@ -596,7 +596,7 @@ def test_the_distance_takes_episodes_as_the_runner_gives_them() -> None:
     runner = EpisodeRunner("CartPole-v1", parallel=2)
     played = runner.run(envs.UniformPolicy(runner.spec).act, [1, 2])
     runner.close()
-    shown = record_demos("CartPole-v1", envs.UniformPolicy(runner.spec).act, episodes=3, seed=1)
+    shown = record_encoded("CartPole-v1", envs.UniformPolicy(runner.spec).act, episodes=3, seed=1)
     assert imitation_distance(played, shown, spec=runner.spec) < 0.5
     with pytest.raises(InputError, match="2 episodes and 0 demonstrations"):
         imitation_distance(played, [], spec=runner.spec)
@@ -738,7 +738,7 @@ def test_an_abandoned_episode_is_not_counted(rng) -> None:
 def test_the_meter_follows_a_real_environment_and_costs_microseconds() -> None:
     running = Envs("CartPole-v1", count=2, seed=0)
     draw = seeding.generator(0, "probe")
-    expert = record_demos("CartPole-v1", envs.UniformPolicy(running.spec).act, episodes=5, seed=1)
+    expert = record_encoded("CartPole-v1", envs.UniformPolicy(running.spec).act, episodes=5, seed=1)
     meter = RegretMeter(expert, spec=running.spec, environments=2)
     steps = []
     for _ in range(400):

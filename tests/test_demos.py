@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from oal.base.spaces import flatten, space_from_json, space_to_json
 from oal.demos import Demos, Trajectory
-from oal.demos.spaces import flatten, space_from_json, space_to_json
 from oal.errors import InputError
 
 OBSERVATIONS = np.arange(10, dtype=np.float32).reshape(5, 2)

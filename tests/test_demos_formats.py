@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 import oal.demos
 from oal.demos import FORMATS, Demos, Trajectory, places
-from oal.demos.record import record_demos
+from oal.demos.record import record_encoded
 from oal.errors import InputError, MissingExtraError
 
 SHARED = Path(__file__).parents[2] / "shared" / "demos"
@@ -197,7 +197,7 @@ def test_our_minari_datasets_are_minaris():
 
     spec = envs.describe(envs.make("CartPole-v1"))
     draw = np.random.default_rng(0)
-    demos = record_demos("CartPole-v1", lambda o: envs.uniform_actions(spec, len(o), draw), episodes=3)
+    demos = record_encoded("CartPole-v1", lambda o: envs.uniform_actions(spec, len(o), draw), episodes=3)
     demos.save("minari:cartpole/random-v0")
     dataset = minari.load_dataset("cartpole/random-v0")
     assert dataset.total_episodes == 3

@@ -18,10 +18,10 @@ from gymnasium import spaces
 
 import oal.demos
 from oal.base import npz
+from oal.base.spaces import space_from_json
 from oal.demos import Budget, Demos, Trajectory
 from oal.demos.arrow import read_shards
 from oal.demos.hdf5 import read_minari
-from oal.demos.spaces import space_from_json
 from oal.errors import InputError
 
 MEGABYTE = 1 << 20

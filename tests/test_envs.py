@@ -9,7 +9,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from oal import envs
-from oal.demos.record import record_demos
+from oal.demos.record import record_encoded
 from oal.envs import (
     ActionCodec,
     Envs,
@@ -355,7 +355,7 @@ def test_lockstep_episodes_equal_episodes_one_by_one() -> None:
 @pytest.mark.parametrize("env_id", ["Hopper-v5", "Pendulum-v1", "CartPole-v1"])
 def test_recorded_actions_replayed_from_the_recorded_state_give_the_recorded_rewards(env_id: str) -> None:
     spec = describe(envs.make(env_id))
-    demos = record_demos(env_id, envs.UniformPolicy(spec, seed=1).act, episodes=3, seed=2)
+    demos = record_encoded(env_id, envs.UniformPolicy(spec, seed=1).act, episodes=3, seed=2)
     assert demos.env_id == env_id
     for trajectory in demos:
         assert trajectory.seed is not None

@@ -51,6 +51,15 @@ def test_the_page_on_own_players_runs_and_resumes_bit_for_bit(tmp_path, monkeypa
         names["oal"].OAL.load("own.safetensors", policy=names["Plain"](config, replay))
 
 
+@pytest.mark.parametrize("page", ["docs/demonstrations.md", "docs/own-environment.md"])
+def test_the_blocks_of_the_guides_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for block in blocks("python", page):
+        exec(compile(block, page, "exec"), names)
+    assert names["demos"].steps > 0
+
+
 def test_every_command_of_the_readme_is_one():
     """Each `oal ...` line parses: the command, its options and the number of its arguments."""
     root = get_command(app)

@@ -24,8 +24,8 @@ from made_runs import CERTIFICATE, make_run, write
 from oal import report
 from oal.base import checkpoint, files, hdf5, jsontext, opening
 from oal.base.folder import RunFolder
+from oal.base.spaces import space_from_json
 from oal.demos.hdf5 import read_minari
-from oal.demos.spaces import space_from_json
 from oal.errors import InputError
 from oal.report import results
 

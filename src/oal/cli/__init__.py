@@ -7,6 +7,7 @@ import typer
 from oal import __version__
 from oal.base import console
 from oal.cli import demos, tabular
+from oal.cli.check import check
 from oal.cli.cost import cost
 from oal.cli.demo import demo
 from oal.cli.expert import expert
@@ -40,6 +41,7 @@ def _root(
 
 
 app.command()(demo)
+app.command()(check)
 app.command()(train)
 app.command()(clone)
 app.command()(resume)

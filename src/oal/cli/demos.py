@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from oal.cli.typed import typed
 from oal.errors import InputError, at_least
 
 if TYPE_CHECKING:
@@ -18,9 +19,13 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Look at demonstrations, convert, draw and record them.", no_args_is_help=True)
 
 SOURCE = typer.Argument(..., metavar="FILE", help="A file or folder, minari:DATASET-ID, or a shipped name (Hopper-v5).")
-ENV = typer.Option(None, "--env", help="Check them against this Gymnasium environment.")
+ENV = typer.Option(None, "--env", help="Check them against this environment (an id, or path/to/file.py:function).")
 STRICT = typer.Option(False, "--strict", help="Refuse actions outside the environment's bounds instead of clipping.")
 TIME_LIMIT = typer.Option(None, "--time-limit", help="Episodes shorter than this terminated, those of this length not.")
+
+LENGTHS = typer.Option(
+    None, "--lengths", help="Steps of each episode (N, or N,M,...), for a file of plain arrays that does not say."
+)
 
 
 @contextmanager
@@ -34,11 +39,21 @@ def _plain_warnings() -> Iterator[None]:
             typer.echo(f"warning: {warning.message}", err=True)
 
 
-def _load(source: str, env: str | None, strict: bool, time_limit: int | None) -> "Demos":
+def _load(source: str, env: str | None, strict: bool, time_limit: int | None, lengths: str | None) -> "Demos":
     from oal import demos
 
+    typed(env)
     with _plain_warnings():
-        return demos.load(source, env=env, strict=strict, time_limit=time_limit)
+        return demos.load(source, env=env, strict=strict, time_limit=time_limit, lengths=parse_lengths(lengths))
+
+
+def parse_lengths(text: str | None) -> int | list[int] | None:
+    """Read N or N,M,..."""
+    try:
+        numbers = None if text is None else [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--lengths is '{text}': write one number of steps, or several with commas") from None
+    return numbers[0] if numbers is not None and len(numbers) == 1 else numbers
 
 
 @app.command()
@@ -49,12 +64,13 @@ def show(
     env: str | None = ENV,
     strict: bool = STRICT,
     time_limit: int | None = TIME_LIMIT,
+    lengths: str | None = LENGTHS,
 ) -> None:
     """Show what is in FILE: shapes, returns, lengths, how episodes ended."""
     from oal.base import console
     from oal.demos import detect
 
-    demos = _load(file, env, strict, time_limit)
+    demos = _load(file, env, strict, time_limit, lengths)
     format_name = detect(file)
     if as_json:
         typer.echo(json.dumps(_as_json(demos, format_name), indent=2))
@@ -141,13 +157,14 @@ def convert(
     env: str | None = ENV,
     strict: bool = STRICT,
     time_limit: int | None = TIME_LIMIT,
+    lengths: str | None = LENGTHS,
 ) -> None:
     """Read demonstrations, keep some or all of them, and write them in another format."""
     if Path(target).is_file() and not overwrite:
         raise InputError(f"{target} exists already: choose another name or add --overwrite")
     if sum(choice is not None for choice in (first, best, random)) > 1:
         raise InputError("--first, --best and --random exclude each other: choose one")
-    demos = _load(source, env, strict, time_limit)
+    demos = _load(source, env, strict, time_limit, lengths)
     if first is not None:
         demos = demos.first(first)
     if best is not None:
@@ -169,11 +186,12 @@ def plot(
     env: str | None = ENV,
     strict: bool = STRICT,
     time_limit: int | None = TIME_LIMIT,
+    lengths: str | None = LENGTHS,
 ) -> None:
     """Draw returns, lengths, and the distributions of observations and actions."""
     from oal.demos import picture
 
-    demos = _load(file, env, strict, time_limit)
+    demos = _load(file, env, strict, time_limit, lengths)
     name = file.removeprefix("minari:")
     path = out if out is not None else Path(Path(name).name.removesuffix(".npz").removesuffix(".hdf5") + ".png")
     picture.plot(demos, path, title=f"{Path(name).name}: {len(demos)} episodes, {demos.steps} steps")
@@ -183,13 +201,14 @@ def plot(
 @app.command()
 def record(
     policy: str = typer.Argument(..., metavar="RUN|random", help="A run folder, a saved policy, or random."),
-    env: str | None = typer.Option(None, "--env", help="Gymnasium environment id; a RUN knows its own."),
+    env: str | None = typer.Option(None, "--env", help="The environment; a RUN knows its own."),
     episodes: int = typer.Option(10, "--episodes", help="How many whole episodes."),
     seed: int = typer.Option(0, "--seed", help="Root seed of the episodes (and of random actions)."),
     out: str = typer.Option("demos.npz", "--out", "-o", help="Where to: .npz, .hdf5, a folder or minari:DATASET-ID."),
     to: str | None = typer.Option(None, "--to", help="oal, sb, imitation, hf, hdf5 or minari; else by the name."),
     stochastic: bool = typer.Option(False, "--stochastic", help="Draw actions from the policy instead of its mode."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace the file if it exists."),
+    trust: bool = typer.Option(False, "--trust", help="Let the name in the RUN import a module or run a file."),
 ) -> None:
     """Run a saved policy, or uniformly random actions, and keep the episodes as demonstrations."""
     at_least("episodes", episodes, 1)
@@ -197,8 +216,9 @@ def record(
         raise InputError(f"{out} exists already: choose another name or add --overwrite")
     from oal import envs
     from oal.base import seeding
-    from oal.demos.record import record_demos
+    from oal.demos.record import record_encoded
 
+    typed(env, trust=trust)
     if policy == "random":
         if env is None:
             raise InputError("random actions need an environment: add --env ID")
@@ -210,13 +230,13 @@ def record(
         env_id, act, described = env, uniform.act, "uniformly random actions"
     else:
         saved = _saved_policy(policy, seed)
-        env_id = env or saved.spec.env_id
-        if env_id != saved.spec.env_id:
+        env_id = env or _environment_of(policy, saved.spec.env_id, trust)
+        if env_id != saved.spec.env_id and ":" not in env_id:
             raise InputError(f"{policy} was trained on {saved.spec.env_id}, not on {env_id}: leave out --env")
         act = saved.sample if stochastic else saved.act
         described = f"the policy {policy}, {'sampled' if stochastic else 'deterministic'}"
     command = f"oal demos record {policy} --env {env_id} --episodes {episodes} --seed {seed}"
-    demos = record_demos(
+    demos = record_encoded(
         env_id,
         act,
         episodes=episodes,
@@ -226,6 +246,16 @@ def record(
     )
     demos.save(out, format=to)
     typer.echo(f"{out}: {demos!r}")
+
+
+def _environment_of(run: str, known: str, trust: bool) -> str:
+    """Return the environment of a run folder, which may be a function in a file, or of a policy alone."""
+    from oal.base.folder import RunFolder
+    from oal.envs import id_from_file
+
+    if not Path(run).is_dir() or not RunFolder(Path(run)).described:
+        return known
+    return id_from_file(RunFolder(Path(run)).config.get("env", known), run, trust=trust)
 
 
 def _saved_policy(run: str, seed: int) -> Any:

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import typer
 
+from oal.cli.typed import label, typed
+
 
 def expert(
-    env: str = typer.Argument(..., help="A Gymnasium environment id, e.g. Hopper-v5."),
+    env: str = typer.Argument(..., help="A Gymnasium id (Hopper-v5), module:Name-v0 or path/to/file.py:function."),
     steps: int | None = typer.Option(None, help="Environment steps; default 300,000, or what the resumed run says."),
     seed: int = typer.Option(0, help="Root seed of all random streams."),
     out: Path | None = typer.Option(None, help="Run folder; default runs/expert-ENV."),
@@ -24,12 +26,13 @@ def expert(
 
     runtime.set_threads(threads)
     runtime.keep_compiled_programs()
+    typed(env)
     from oal.base.folder import RunFolder
     from oal.envs import describe, make
     from oal.lab import expert as experts
     from oal.lab import run
 
-    folder = out if out is not None else Path("runs") / f"expert-{env.replace('/', '_')}"
+    folder = out if out is not None else Path("runs") / f"expert-{label(env)}"
     if resume:
         going = experts.resume(folder, env, seed=seed, total_steps=steps)
     else:

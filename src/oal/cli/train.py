@@ -1,9 +1,12 @@
 """`oal train`, `oal resume`, `oal eval`: learn from demonstrations, go on, and say how close the learner is."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from oal.cli.typed import label, typed
 
 if TYPE_CHECKING:
     from oal.deep.verdict import Certificate
@@ -15,14 +18,17 @@ PRESETS = ["default", "sample-efficient", "paper"]
 """Names that the shell completes, without importing the players."""
 PAPER_STEPS = 3_000_000
 
-ENV = typer.Argument(..., help="A Gymnasium environment id, e.g. Hopper-v5.")
+ENV = typer.Argument(
+    ..., help="A Gymnasium id (Hopper-v5), module:Name-v0, module:function or path/to/file.py:function."
+)
 DEMOS = typer.Option("", help="A file, minari:ID or a shipped name; default: the environment's shipped ones.")
 TRAJECTORIES = typer.Option(10, help="Demonstrations to learn from, the first ones; 0 for all.")
 SUBSAMPLE = typer.Option(1, help="Keep every n-th step of the demonstrations.")
 SEED = typer.Option(0, help="Root seed of all random streams.")
 HORIZON = typer.Option(None, help="Time limit, for an environment that has none.")
 THREADS = typer.Option(1, help="Threads of computation; one-thread runs side by side do more together.")
-TRUST = typer.Option(False, "--trust", help="Let an environment's id in the folder import a module (module:Name-v0).")
+TRUST = typer.Option(False, "--trust", help="Let the environment's name in the folder import a module or run a file.")
+ENV_AGAIN = typer.Option(None, "--env", help="The run's environment, typed again: in place of --trust.")
 QUIET = typer.Option(False, "--quiet", help="No progress bar.")
 TENSORBOARD = typer.Option(False, "--tensorboard", help="Also write TensorBoard events into the run folder.")
 WANDB = typer.Option(None, help="Also log to this Weights & Biases project.")
@@ -59,6 +65,7 @@ def train(
 ) -> None:
     """Learn a policy from demonstrations, into a run folder."""
     _prepare(threads)
+    typed(env)
     from oal.base import config, console
     from oal.deep.presets import preset as make_config
     from oal.errors import choice
@@ -87,7 +94,7 @@ def train(
             stop_at_return=stop_at_return,
             select=choice("select", select, ("distance", "return")),
         ),
-        out if out is not None else Path("runs") / f"{env.replace('/', '_')}-{policy}-{cost}-{seed}",
+        out if out is not None else Path("runs") / f"{label(env)}-{policy}-{cost}-{seed}",
     )
     _go(run, quiet=quiet, tensorboard=tensorboard, wandb=wandb)
 
@@ -109,11 +116,12 @@ def clone(
 ) -> None:
     """Clone the demonstrations' actions, without touching the environment: the baseline to beat."""
     _prepare(threads)
+    typed(env)
     from oal.base import console
     from oal.deep.bc import BCConfig
     from oal.lab import run as training
 
-    folder = out if out is not None else Path("runs") / f"{env.replace('/', '_')}-clone-{seed}"
+    folder = out if out is not None else Path("runs") / f"{label(env)}-clone-{seed}"
     evaluation = training.clone(
         env,
         folder,
@@ -126,13 +134,14 @@ def clone(
         evaluation_episodes=evaluation_episodes,
         progress_bar=not quiet,
     )
-    console.say(f"{folder}: return {evaluation.mean_return:.1f} over {evaluation_episodes} episodes")
+    console.say(f"{folder}: {_return(evaluation.mean_return)} over {evaluation_episodes} episodes")
 
 
 def resume(
     run: Path = typer.Argument(..., help="A run folder."),
     steps: int | None = typer.Option(None, help="A new end, in environment steps; default: the run's own."),
     trust: bool = TRUST,
+    env: str | None = ENV_AGAIN,
     tensorboard: bool = TENSORBOARD,
     wandb: str | None = WANDB,
     threads: int = THREADS,
@@ -140,9 +149,11 @@ def resume(
 ) -> None:
     """Go on with a run from its last checkpoint, exactly as if it had never been stopped."""
     _prepare(threads)
+    typed(env, trust=trust)
     from oal.lab import run as training
 
-    _go(training.resume(run, total_steps=steps, trust=trust), quiet=quiet, tensorboard=tensorboard, wandb=wandb)
+    going = training.resume(run, total_steps=steps, trust=trust, env=env)
+    _go(going, quiet=quiet, tensorboard=tensorboard, wandb=wandb)
 
 
 def evaluate(
@@ -156,32 +167,28 @@ def evaluate(
     demos: str = typer.Option("", help="Compare with these demonstrations in place of the run's own."),
     clone: Path | None = typer.Option(None, help="A run of oal clone to show beside the learner."),
     trust: bool = TRUST,
+    env: str | None = ENV_AGAIN,
 ) -> None:
     """Say how close a run's policy is to the expert: the imitation certificate, and the return where there is one."""
     _prepare(1)
+    typed(env, trust=trust)
     from oal.base import console
     from oal.lab import run as training
 
+    asked: dict[str, Any] = {"trust": trust, "env": env}
     result = training.certify(
-        run,
-        episodes=episodes,
-        best=best,
-        deterministic=not sampled,
-        seed=seed,
-        trust=trust,
-        given=demos,
-        clone=clone,
+        run, episodes=episodes, best=best, deterministic=not sampled, seed=seed, given=demos, clone=clone, **asked
     )
     show_certificate(result)
     console.say(f"{run / 'certificate.json'}: all numbers; certificate.png: where it differs")
     if video is not None:
-        earned = training.film(run, video, best=best, seed=seed, trust=trust)
-        console.say(f"{video}: one episode, return {earned:.1f}")
+        earned = training.film(run, video, best=best, seed=seed, **asked)
+        console.say(f"{video}: one episode, {_return(earned)}")
     if film:
-        earned = training.film(run, best=best, seed=seed, trust=trust)
-        expert = training.film_expert(run, trust=trust)
-        beside = "" if expert is None else f"; expert.gif: the expert's, {expert:.1f}"
-        console.say(f"{run / 'video.gif'}: one episode, return {earned:.1f}{beside}")
+        earned = training.film(run, best=best, seed=seed, **asked)
+        expert = training.film_expert(run, **asked)
+        beside = "" if expert is None else f"; expert.gif: the expert's, {_return(expert)}"
+        console.say(f"{run / 'video.gif'}: one episode, {_return(earned)}{beside}")
 
 
 def show_certificate(result: "Certificate") -> None:
@@ -203,6 +210,11 @@ def _prepare(threads: int) -> None:
     runtime.keep_compiled_programs()
 
 
+def _return(value: float | None) -> str:
+    """Name a return; NaN and None are those of an environment without a reward."""
+    return "no reward" if value is None or math.isnan(value) else f"return {value:.1f}"
+
+
 def _go(run: "Run", *, quiet: bool, tensorboard: bool, wandb: str | None) -> None:
     from oal.base import console
     from oal.deep import callbacks
@@ -213,10 +225,13 @@ def _go(run: "Run", *, quiet: bool, tensorboard: bool, wandb: str | None) -> Non
     if wandb is not None:
         sinks.append(callbacks.wandb_sink(wandb, run.config.to_json(), name=run.folder.path.name))
     learner = run.go(progress_bar=not quiet, sinks=sinks)
-    last = [record for record in run.folder.records() if record.get("evaluation_return") is not None][-1]
+    returns = [record.get("evaluation_return") for record in run.folder.records()]
+    last = next((value for value in reversed(returns) if value is not None), None)
     expert = run.folder.metadata.get("expert_return")
     against = "" if expert is None else f"; the expert's is {expert:.1f}"
-    console.say(f"{run.folder}: {learner.step:,} steps, return {last['evaluation_return']:.1f}{against}")
+    console.say(f"{run.folder}: {learner.step:,} steps, {_return(last)}{against}")
+    if last is None:
+        console.say(f"How close it is to the expert is shown by  oal eval {run.folder}")
     worse = run.worse_than_clone()
     if worse is not None:
         console.say(f"Note: {worse}.")

@@ -341,9 +341,11 @@ class BC:
         """Return the policy alone, to act with or to save."""
         return Policy(self.spec, self.actor, normaliser=self.normaliser, info={"seed": self.seed, "algorithm": "BC"})
 
-    def predict(self, observation: Any, deterministic: bool = True) -> tuple[Any, None]:
+    def predict(
+        self, observation: Any, state: None = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[Any, None]:
         """Return (action, no state) for an observation or a batch of them, in the environment's own units."""
-        return self.policy().predict(observation, deterministic)
+        return self.policy().predict(observation, state, episode_start, deterministic)
 
     def evaluate(self, *, episodes: int = 10) -> Evaluation:
         """Run whole episodes of the deterministic policy on fresh environments."""

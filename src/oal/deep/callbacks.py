@@ -39,12 +39,13 @@ class Every:
 
 
 def evaluation_notes(evaluation: Evaluation) -> dict[str, Any]:
-    """What a record says of an evaluation."""
+    """What a record says of an evaluation; without rewards there is no return."""
+    known = bool(np.isfinite(evaluation.returns).all())
     distance = {} if evaluation.distance is None else {"evaluation_distance": evaluation.distance}
     return {
         **distance,
-        "evaluation_return": evaluation.mean_return,
-        "evaluation_returns": evaluation.returns.tolist(),
+        "evaluation_return": evaluation.mean_return if known else None,
+        "evaluation_returns": evaluation.returns.tolist() if known else None,
         "evaluation_length": float(np.mean(evaluation.lengths)),
     }
 
@@ -84,6 +85,8 @@ class Evaluate(Every):
 
     def act(self, learner: OAL) -> None:
         evaluation = learner.evaluate(episodes=self.episodes)
+        if not learner.rewarded:
+            evaluation = evaluation._replace(returns=np.full(len(evaluation.returns), np.nan))
         learner.scored = Scored(learner.step, evaluation)
         found = score(evaluation_notes(evaluation), self.select if learner.demos is not None else "return")
         # on a tie the later policy: it has seen more

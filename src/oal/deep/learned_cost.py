@@ -107,11 +107,11 @@ class LearnedCost:
         return float(self.view.gain * self.view.absorbing)
 
     def __call__(self, observations: Any, actions: Any) -> np.ndarray:
-        """Costs [n] of flat observations [n, O] and actions [n, ...] in the environment's units; or of one pair.
+        """Costs [n] of observations and actions [n, ...] as the environment has them; or of one pair.
 
         An action beyond its bounds costs what the bound does: the cost knows nothing out there.
         """
-        observations, actions = np.asarray(observations, np.float32), np.asarray(actions)
+        observations, actions = self.spec.flat(observations), np.asarray(actions)
         if observations.ndim == 1 and len(observations) == self.spec.observation_size:
             return self(observations[None], actions[None])[0]
         if len(observations) == 0:
@@ -406,7 +406,7 @@ class CostReward(gym.Wrapper):
             learned = cost - self.cost.absorbing
         elif self.absorbing == "charge":
             learned = bootstrap_target(cost, 0.0, float(terminated), self.cost.gamma, self.cost.absorbing)
-        info = {**info, "environment_reward": float(reward), "cost": cost}
+        info = {**info, "environment_reward": float("nan") if reward is None else float(reward), "cost": cost}
         return observation, -learned, terminated, truncated, info
 
     def _flat(self, observation: Any) -> np.ndarray:

@@ -12,7 +12,7 @@ the players, and keeps the books. Without a cost player it trains an expert on t
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import gymnasium as gym
@@ -33,7 +33,7 @@ from oal.deep.replay import ExpertData, Replay
 from oal.demos import Demos
 from oal.demos.pack import pack, unpack
 from oal.demos.pairs import encode
-from oal.envs import EnvSource, EnvSpec, EpisodeRunner, Evaluation, episode_seeds, flat_observations, stepping
+from oal.envs import EnvSource, EnvSpec, EpisodeRunner, Evaluation, episode_seeds, stepping
 from oal.errors import InputError, at_least
 
 KIND = "learner"
@@ -92,6 +92,7 @@ class OAL:
         self.envs = stepping(
             env, count=1 if isinstance(env, VectorEnv) else config.environments, seed=seed, horizon=horizon
         )
+        self.envs.needs_reward = config.cost is None
         envs, spec = self.envs, self.envs.spec
         self.spec = spec
         if demos is None and config.cost is not None:
@@ -102,6 +103,9 @@ class OAL:
             else demos.check(observation_space=envs.observation_space, action_space=envs.action_space)
         )
         self._episodes = () if self.demos is None else encode(self.demos, spec)
+        rewards = None if self.demos is None else self.demos.rewards
+        self.rewarded = rewards is None or bool(rewards.any())
+        """Whether the environment's rewards say anything: where they do not, no return is shown or chosen by."""
         self.regret = RegretMeter(self._episodes, spec=spec, environments=len(self.envs)) if self._episodes else None
         self.normaliser = Normaliser.of(self._episodes) if config.normalise and self._episodes else None
         """What stands before both players; None: they see observations as they are."""
@@ -166,7 +170,15 @@ class OAL:
         if self.scored is not None and self.scored.evaluation.distance is not None:
             return f"distance to the expert {self.scored.evaluation.distance:.3f}"
         recent = self.envs.finished[-5:]
-        return f"return {np.mean([value for value, _ in recent]):.0f}" if recent else ""
+        value = self._mean_return([value for value, _ in recent])
+        if not recent or value is not None:
+            return "" if value is None else f"return {value:.0f}"
+        return f"length {np.mean([length for _, length in recent]):.0f}"
+
+    def _mean_return(self, returns: Sequence[float]) -> float | None:
+        """Return the mean, or None where there is nothing, or no reward, to take it of."""
+        value = float(np.mean(returns)) if returns and self.rewarded else np.nan
+        return value if np.isfinite(value) else None
 
     def pretrain(self, *, progress_bar: bool = False) -> bool:
         """Clone the expert's actions before the first step, if the configuration says so; return whether it did."""
@@ -271,7 +283,7 @@ class OAL:
         return {
             "step": self.step,
             "seconds": self.seconds,
-            "return": float(np.mean(returns)) if returns else None,
+            "return": self._mean_return(returns),
             "length": float(np.mean(lengths)) if lengths else None,
             **regret,
             **self.numbers(),
@@ -296,7 +308,7 @@ class OAL:
         """Return (action, no state) for an observation or a batch of them, in the environment's own units."""
         policy = self.policy()
         policy.rng = self._prediction_rng
-        return policy.predict(flat_observations(self.envs.observation_space, observation), deterministic)
+        return policy.predict(observation, state, episode_start, deterministic)
 
     def evaluate(self, *, episodes: int = 10, deterministic: bool = True) -> Evaluation:
         """Run whole episodes on environments apart from training's, from the same initial states each time.

@@ -10,6 +10,7 @@ from oal.base import checkpoint
 from oal.deep.nets import MLP, Activation, HostActor, Layer
 from oal.deep.normaliser import Normaliser
 from oal.envs import ActionCodec, EnvSpec
+from oal.envs.names import input_names
 from oal.errors import InputError, choice
 
 
@@ -47,14 +48,25 @@ class Policy:
     def _seen(self, observations: np.ndarray) -> np.ndarray:
         return observations if self.normaliser is None else self.normaliser(observations)
 
-    def predict(self, observation: np.ndarray, deterministic: bool = True) -> tuple[Any, None]:
-        """Return (action in the environment's units, no state) for one flat observation, or a stack of them."""
-        flat = np.asarray(observation, np.float32)
-        batch = flat.reshape(-1, self.spec.observation_size) if flat.ndim == 2 else flat.reshape(1, -1)
+    def predict(
+        self, observation: Any, state: None = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[Any, None]:
+        """Return (action in the environment's units, no state) for an observation, or a batch of them.
+
+        Observations are as the environment gives them, a Dict's included, or flat vectors. `state` and `episode_start`
+        are there for code written for Stable-Baselines3.
+        """
+        if isinstance(state, bool):
+            raise InputError(f"state is {state}: say deterministic={state} by name")
+        flat = self.spec.flat(observation)
+        batch = flat if flat.ndim == 2 else flat.reshape(1, -1)
         if batch.shape[1] != self.spec.observation_size:
             raise InputError(
                 f"the observation has {batch.shape[1]} numbers, {self.spec.env_id} has {self.spec.observation_size}"
             )
+        if not np.isfinite(batch).all():
+            row, column = map(int, np.argwhere(~np.isfinite(batch))[0])
+            raise InputError(f"the observation holds {batch[row, column]} at {input_names(self.spec)[column]}")
         actions = self.codec.decode(self.act(batch) if deterministic else self.sample(batch))
         return (np.stack([np.asarray(action) for action in actions]) if flat.ndim == 2 else actions[0]), None
 

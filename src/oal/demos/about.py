@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oal.base import jsontext
 from oal.base.limits import MAX_TEXT
-from oal.demos.spaces import space_from_json, space_to_json
+from oal.base.spaces import space_from_json, space_to_json
 from oal.errors import InputError, is_whole, shortened
 
 if TYPE_CHECKING:

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oal.demos.spaces import flatten, is_composite
+from oal.base.spaces import flatten, is_composite, refuse_pictures
 from oal.errors import InputError
 
 if TYPE_CHECKING:
     import gymnasium
 
     from oal.demos.trajectories import Demos, Trajectory
+    from oal.envs.spec import EnvSource
 
     Space = gymnasium.Space[Any]
 
@@ -22,7 +23,7 @@ ROUNDING = 1e-6
 
 def check(
     demos: "Demos",
-    env: "str | gymnasium.Env | None",
+    env: "EnvSource | gymnasium.Env | None",
     *,
     observation_space: "Space | None",
     action_space: "Space | None",
@@ -31,7 +32,7 @@ def check(
     """See `Demos.check`."""
     env_id = None
     if env is not None:
-        env_id, observation_space, action_space = _of_environment(env)
+        env_id, observation_space, action_space = of_environment(env)
     if observation_space is None or action_space is None:
         raise InputError("give an environment, or an observation space and an action space, to check against")
     named = env_id or "the environment"
@@ -40,21 +41,26 @@ def check(
     return replace(demos, env_id=env_id or demos.env_id)
 
 
-def _of_environment(env: "str | gymnasium.Env") -> "tuple[str | None, Space, Space]":
-    """Return the id and the spaces of an environment, or of the one with that id."""
-    if isinstance(env, str):
-        from oal import envs
+def of_environment(env: "EnvSource | gymnasium.Env") -> "tuple[str | None, Space, Space]":
+    """Return the id and the spaces of an environment, or of the one that an id or a function makes."""
+    from oal import envs
 
+    if callable(env) or isinstance(env, str):
         made = envs.make(env)
         made.close()
-        return env, made.observation_space, made.action_space
-    return (env.spec.id if env.spec is not None else None), env.observation_space, env.action_space
+        return (env if isinstance(env, str) else _id(made)), made.observation_space, made.action_space
+    return _id(env), env.observation_space, env.action_space
+
+
+def _id(env: "gymnasium.Env") -> str | None:
+    return env.spec.id if env.spec is not None else None
 
 
 def _observations(demos: "Demos", named: str, space: "Space", strict: bool) -> "Demos":
     """Match observations to the space; those of other than vector spaces become flat vectors, as in `oal.envs`."""
     from gymnasium import spaces
 
+    refuse_pictures(named, space)
     shape = demos[0].observations.shape[1:]
     if not space.is_np_flattenable:
         raise InputError(f"{named}: observations of {space} have no fixed size and cannot be flattened")

@@ -18,11 +18,11 @@ from oal.base import jsontext
 from oal.base.hdf5 import Fields
 from oal.base.limits import DEFAULT_BUDGET, MAX_EPISODES, MAX_TEXT, Budget, check_episodes, damage
 from oal.base.opening import MissingFileError, opened, read_bytes
+from oal.base.spaces import flatten, is_composite, space_from_json
 from oal.demos import about as about_text
 from oal.demos.about import About
 from oal.demos.assembly import build, by_episode, flags, only_at_end, split
 from oal.demos.places import minari_folder
-from oal.demos.spaces import flatten, is_composite, space_from_json
 from oal.demos.trajectories import Demos
 from oal.errors import InputError, is_whole, require, shortened
 

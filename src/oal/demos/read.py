@@ -6,15 +6,17 @@ oal          observations, actions, rewards, lengths, has_final, terminated, tru
 sb           Stable-Baselines ExpertDataset: obs, actions, rewards, episode_starts, episode_returns; here with
              terminated, truncated, final_obs and about beside them, which other readers ignore
 imitation    the imitation library: obs (T + 1 per episode), acts, rews, terminal, indices; here with about
+arrays       anybody's: observations and actions (also obs, states, acts), rewards; and one of lengths (of episodes),
+             terminated and truncated (one flag a step). Read only
 
 `hf` is read in `oal.demos.arrow`, `hdf5` and `minari` in `oal.demos.hdf5`.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -30,6 +32,8 @@ from oal.errors import InputError
 
 if TYPE_CHECKING:
     import gymnasium
+
+    from oal.envs.spec import EnvSource
 
 RETURN_TOLERANCE = 1e-3
 """How far `episode_returns` of a Stable-Baselines file may be from the sum of rewards, relative to their sizes."""
@@ -154,6 +158,49 @@ def read_imitation(archive: npz.Archive) -> Demos:
     return build(name, by_episode(pieces), about, endings_known="terminated" in about.columns)
 
 
+# Arrays of anybody's
+
+PLAIN = {
+    "observations": ("observations", "obs", "states"),
+    "actions": ("actions", "acts"),
+    "rewards": ("rewards", "rews"),
+    "terminated": ("terminated", "terminations", "terminals"),
+    "truncated": ("truncated", "truncations", "timeouts"),
+    "lengths": ("lengths",),
+}
+"""What plain arrays may be called."""
+
+
+def _plain_names(keys: Sequence[str]) -> dict[str, str]:
+    """Return which of the file's arrays is what, or nothing if it is not a file of plain arrays."""
+    found = {what: [name for name in names if name in keys] for what, names in PLAIN.items()}
+    one_each = all(len(names) <= 1 for names in found.values()) and found["observations"] and found["actions"]
+    if not one_each or sum(map(len, found.values())) < len(keys):
+        return {}
+    return {what: names[0] for what, names in found.items() if names}
+
+
+def read_arrays(archive: npz.Archive, lengths: Any = None) -> Demos:
+    """Read plain arrays; where the file does not say how steps make episodes, `lengths` must."""
+    name, names = archive.name, _plain_names(archive.keys)
+    arrays: dict[str, Any] = {what: archive.read(key) for what, key in names.items()}
+    if lengths is not None:
+        arrays["lengths"] = lengths
+    elif not arrays.keys() & {"lengths", "terminated", "truncated"}:
+        steps = len(arrays["actions"]) if arrays["actions"].ndim else 0
+        raise InputError(
+            f"{name}: holds {' and '.join(names.values())}, {steps} steps in a row: where do episodes begin and end? "
+            f"Say --lengths N if all have N steps, or --lengths N,M,... (in Python lengths=; {steps} if it is one "
+            "episode), or add an array 'lengths', or 'terminated' and 'truncated' with one flag a step, to the file"
+        )
+    if "lengths" in arrays and lengths is None:
+        check_episodes(f"{name}: lengths", arrays["lengths"].size)
+    try:
+        return Demos.from_arrays(**arrays)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+
+
 # Which format
 
 _NPZ: dict[str, tuple[Callable[[npz.Archive], Demos], set[str]]] = {
@@ -161,6 +208,7 @@ _NPZ: dict[str, tuple[Callable[[npz.Archive], Demos], set[str]]] = {
     "imitation": (read_imitation, {"obs", "acts", "indices", "terminal"}),
     "sb": (read_sb, {"obs", "actions", "episode_starts"}),
 }
+ARRAYS = "arrays"
 
 
 def npz_format(archive: npz.Archive) -> str:
@@ -168,14 +216,25 @@ def npz_format(archive: npz.Archive) -> str:
     for format_name, (_, keys) in _NPZ.items():
         if keys <= set(archive.keys):
             return format_name
+    if _plain_names(archive.keys):
+        return ARRAYS
     wanted = "; ".join(f"{format_name} {', '.join(sorted(keys))}" for format_name, (_, keys) in _NPZ.items())
     raise InputError(f"{archive.name}: holds {', '.join(archive.keys) or 'nothing'}; the formats have: {wanted}")
 
 
-def read_npz(file: BinaryIO, name: str, *, budget: Budget = DEFAULT_BUDGET) -> Demos:
+def read_npz(file: BinaryIO, name: str, *, budget: Budget = DEFAULT_BUDGET, lengths: Any = None) -> Demos:
     """Read any of the `.npz` formats from an open file; `name` is what error messages call it."""
     with damage(f"{name}: the demonstrations are damaged"), npz.Archive(file, name, budget) as archive:
-        return _NPZ[npz_format(archive)][0](archive)
+        format_name = npz_format(archive)
+        if format_name == ARRAYS:
+            return read_arrays(archive, lengths)
+        _refuse_lengths(name, lengths)
+        return _NPZ[format_name][0](archive)
+
+
+def _refuse_lengths(name: str, lengths: Any) -> None:
+    if lengths is not None:
+        raise InputError(f"{name}: knows where its episodes begin and end: leave out the lengths")
 
 
 def detect(path: str | os.PathLike[str]) -> str:
@@ -226,19 +285,21 @@ def _detect(file: BinaryIO, name: str) -> str:
 def load(
     source: str | os.PathLike[str],
     *,
-    env: "str | gymnasium.Env | None" = None,
+    env: "EnvSource | gymnasium.Env | None" = None,
     strict: bool = False,
     time_limit: int | None = None,
+    lengths: int | Sequence[int] | None = None,
     budget: Budget = DEFAULT_BUDGET,
 ) -> Demos:
     """Load demonstrations: the name of shipped ones, a file or folder in any format, or minari:DATASET-ID.
 
     env: also check them against this environment (an id or an environment), see `Demos.check`; `strict` as there.
     time_limit: for formats that do not say how episodes ended, see `Demos.with_time_limit`.
+    lengths: for files of plain arrays that do not say where episodes begin and end, see `Demos.from_arrays`.
     budget: how much a file may unpack to, before it is taken for a bomb.
     """
     name = os.fspath(source)
-    demos = _read(name, budget)
+    demos = _read(name, budget, lengths)
     try:
         if time_limit is not None:
             demos = demos.with_time_limit(time_limit)
@@ -247,12 +308,16 @@ def load(
         raise InputError(f"{name}: {error}") from None
 
 
-def _read(name: str, budget: Budget) -> Demos:
+def _read(name: str, budget: Budget, lengths: Any) -> Demos:
     if name.startswith(MINARI):
+        _refuse_lengths(name, lengths)
         return hdf5.load_minari(name.removeprefix(MINARI), budget=budget)
     if name not in shipped() and Path(name).is_dir():
+        _refuse_lengths(name, lengths)
         reader = {"minari": hdf5.read_minari_folder, "hf": arrow.read_folder}[detect(name)]
         return reader(Path(name), name, budget=budget)
     with _opened(name) as file:  # once: what is read is what was looked at
-        reader = hdf5.read_d4rl if _detect(file, name) == "hdf5" else read_npz
-        return reader(file, name, budget=budget)
+        if _detect(file, name) == "hdf5":
+            _refuse_lengths(name, lengths)
+            return hdf5.read_d4rl(file, name, budget=budget)
+        return read_npz(file, name, budget=budget, lengths=lengths)

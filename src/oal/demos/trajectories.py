@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from oal.base import seeding
-from oal.demos import fit, write
+from oal.demos import arrays, fit, write
 from oal.errors import InputError, at_least, is_whole, whole
 
 if TYPE_CHECKING:
     import gymnasium
+
+    from oal.envs.spec import EnvSource
 
 NUMERIC_KINDS = "biuf"
 
@@ -38,6 +40,16 @@ def _frozen(name: str, values: Any) -> np.ndarray:
         array = array.copy() if array is values or array.base is not None else array
         array.flags.writeable = False
     return array
+
+
+def _no_rewards(values: Any) -> bool:
+    """Whether rewards say nothing: None, or NaN somewhere."""
+    if values is None:
+        return True
+    array = np.asarray(values)
+    if array.dtype.kind == "O":
+        return any(value is None for value in array.ravel())
+    return array.dtype.kind == "f" and bool(np.isnan(array).any())
 
 
 def _named_vectors(name: str, value: Any) -> dict[str, tuple[float, ...]]:
@@ -297,6 +309,59 @@ class Demos(Sequence[Trajectory]):
             ) from None
         self._check_spaces()
 
+    @classmethod
+    def from_arrays(
+        cls,
+        observations: Any,
+        actions: Any,
+        rewards: Any = None,
+        *,
+        env: "EnvSource | gymnasium.Env | None" = None,
+        terminated: Any = None,
+        truncated: Any = None,
+        lengths: Any = None,
+        source: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        strict: bool = False,
+    ) -> "Demos":
+        """Make demonstrations of arrays in memory: one array per episode, or all steps in a row.
+
+        Episodes: lists `observations[i]` ([T + 1, ...], or [T, ...] without the last one) and `actions[i]` ([T, ...]).
+        All steps in a row: [N, ...] each, cut by `lengths` (one number if all episodes are as long) or by `terminated`
+        and `truncated`, one flag a step. Observations of a Dict space are dictionaries of such arrays, or lists of the
+        dictionaries that the environment gave; these need `env`.
+
+        env: an id, a function or an environment, to check them against and clip actions by (see `check`, for `strict`).
+        rewards: as the actions, or None. Rewards that are NaN are no rewards.
+        terminated, truncated: how episodes ended: in a terminal state; cut off. One of them tells the other. Without
+        both they are taken as cut off, and `endings_known` is False; `with_time_limit` can tell.
+        """
+        env_id, observation_space, action_space = (None, None, None) if env is None else fit.of_environment(env)
+        parts = arrays.episodes(
+            observations,
+            actions,
+            rewards,
+            terminated=terminated,
+            truncated=truncated,
+            lengths=lengths,
+            observation_space=observation_space,
+            action_space=action_space,
+        )
+        if any(_no_rewards(part["rewards"]) for part in parts):
+            parts = [{**part, "rewards": None} for part in parts]
+        made = []
+        for episode, part in enumerate(parts):
+            try:
+                made.append(Trajectory(**part))
+            except InputError as error:
+                raise InputError(f"episode {episode}: {error}") from None
+        known = terminated is not None or truncated is not None
+        about: dict[str, Any] = {"env_id": env_id, "source": source, "metadata": metadata or {}, "endings_known": known}
+        demos = cls(tuple(made), **about)
+        if observation_space is None or action_space is None:
+            return demos
+        return demos.check(observation_space=observation_space, action_space=action_space, strict=strict)
+
     def _check_alike(self, episode: int, trajectory: Trajectory) -> None:
         first = self.trajectories[0]
         for name in ("observations", "actions", "rewards"):
@@ -462,6 +527,10 @@ class Demos(Sequence[Trajectory]):
         """Return them with T + 1 observations; where the last is not known, the last action is given up for it."""
         return self._map(Trajectory.with_final)
 
+    def without_rewards(self) -> "Demos":
+        """Return them without their rewards."""
+        return self._map(lambda trajectory: replace(trajectory, rewards=None))
+
     def with_time_limit(self, limit: int) -> "Demos":
         """Set how episodes ended from the environment's time limit: shorter ones terminated, those that reached it not.
 
@@ -497,7 +566,7 @@ class Demos(Sequence[Trajectory]):
 
     def check(
         self,
-        env: "str | gymnasium.Env | None" = None,
+        env: "EnvSource | gymnasium.Env | None" = None,
         *,
         observation_space: "gymnasium.Space[Any] | None" = None,
         action_space: "gymnasium.Space[Any] | None" = None,
@@ -505,9 +574,9 @@ class Demos(Sequence[Trajectory]):
     ) -> "Demos":
         """Return them as the environment shows itself to a learner, or raise an InputError that says what does not fit.
 
-        Give an environment, its id, or both spaces. Observations must have its shape (those of other than vector spaces
-        become flat vectors, as in `oal.envs`). Continuous actions outside the bounds are clipped, with a warning that
-        counts them, or refused when `strict`; discrete ones outside are always refused.
+        Give an environment, its id, a function that makes it, or both spaces. Observations must have its shape (those
+        of other than vector spaces become flat vectors, as in `oal.envs`). Continuous actions outside the bounds are
+        clipped, with a warning that counts them, or refused when `strict`; discrete ones outside are always refused.
         """
         return fit.check(self, env, observation_space=observation_space, action_space=action_space, strict=strict)
 

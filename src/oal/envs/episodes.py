@@ -1,6 +1,6 @@
 """Whole episodes: run a policy to the end, and evaluate it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Episode(NamedTuple):
-    """One whole episode in the environment's own terms: actions in its units, rewards, flat observations."""
+    """One whole episode: actions in the environment's units, its rewards (NaN: none), flat observations."""
 
     observations: "Float32[np.ndarray, 'T+1 O']"
     actions: "Shaped[np.ndarray, 'T ...']"
@@ -27,8 +27,22 @@ class Episode(NamedTuple):
     initial_state: dict[str, list[float]] | None
 
 
+class Shown(NamedTuple):
+    """What an episode shows to whoever chooses its next action."""
+
+    seed: int
+    step: int
+    observation: Any
+    """As the environment gave it."""
+    flat: np.ndarray
+
+
+Choose = Callable[[list[Shown]], Sequence[Any]]
+"""What several episodes show -> an action for each, in the environment's units."""
+
+
 class Evaluation(NamedTuple):
-    """Returns, lengths and successes (None when the environment does not report any) of whole episodes."""
+    """Returns (NaN without rewards), lengths and successes (None when none are reported) of whole episodes."""
 
     returns: "Float[np.ndarray, 'n']"
     lengths: "Int[np.ndarray, 'n']"
@@ -84,18 +98,28 @@ class EpisodeRunner:
         self._flatten = flattener(self.envs[0].observation_space)
 
     def run(self, act: Act, seeds: Sequence[int]) -> list[Episode]:
-        """Run one episode from each reset seed."""
+        """Run one episode from each reset seed, by a function of flat observations that gives encoded actions."""
+
+        def choose(shown: list[Shown]) -> Sequence[Any]:
+            return self.codec.decode(act(np.stack([each.flat for each in shown])))
+
+        return self.play(choose, seeds)
+
+    def play(self, choose: Choose, seeds: Sequence[int]) -> list[Episode]:
+        """Run one episode from each reset seed; `choose` gives actions in the environment's units."""
         episodes: list[Episode] = []
         for start in range(0, len(seeds), len(self.envs)):
-            episodes += self._lockstep(act, list(seeds[start : start + len(self.envs)]))
+            episodes += self._lockstep(choose, list(seeds[start : start + len(self.envs)]))
         return episodes
 
-    def _lockstep(self, act: Act, seeds: list[int]) -> list[Episode]:
+    def _lockstep(self, choose: Choose, seeds: list[int]) -> list[Episode]:
         count = len(seeds)
+        raw: list[Any] = []
         observations: list[list[np.ndarray]] = []
         initial_states = []
         for env, seed in zip(self.envs, seeds, strict=False):
             observation, _ = env.reset(seed=seed)
+            raw.append(observation)
             observations.append([self._flat(observation)])
             initial_states.append(simulator_state(env))
         actions: list[list[Any]] = [[] for _ in seeds]
@@ -103,13 +127,14 @@ class EpisodeRunner:
         ends: list[tuple[bool, bool, bool | None]] = [(False, False, None)] * count
         running = list(range(count))
         while running:
-            encoded = act(np.stack([observations[i][-1] for i in running]))
+            chosen = choose([Shown(seeds[i], len(actions[i]), raw[i], observations[i][-1]) for i in running])
             still = []
-            for i, action in zip(running, self.codec.decode(encoded), strict=True):
+            for i, action in zip(running, chosen, strict=True):
                 observation, reward, terminated, truncated, info = self.envs[i].step(action)
+                raw[i] = observation
                 observations[i].append(self._flat(observation))
                 actions[i].append(action)
-                rewards[i].append(float(reward))
+                rewards[i].append(np.nan if reward is None else float(reward))
                 if terminated or truncated:
                     success = info.get("is_success", info.get("success"))
                     ends[i] = (bool(terminated), bool(truncated), None if success is None else bool(success))

@@ -1,10 +1,14 @@
 """Names of the numbers in observations and actions, as an environment's makers would call them."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
 
+from oal.base.spaces import is_composite, leaves
 from oal.envs.spec import EnvSpec
 
 _CLASSIC = {
@@ -27,9 +31,12 @@ def class_name(env: gym.Env) -> str:
 def input_names(spec: EnvSpec, env: gym.Env | None = None) -> list[str]:
     """Name the numbers of an observation and of an encoded action: by joints where an environment tells, else by place.
 
-    Known are classic control, and MuJoCo's tasks that say how their observations are built (Gymnasium's v5).
+    Known are classic control, and MuJoCo's tasks that say how their observations are built (Gymnasium's v5). Parts of a
+    Dict go by their keys.
     """
     observed = [f"obs[{i}]" for i in range(spec.observation_size)]
+    if spec.space is not None and is_composite(spec.space):
+        observed = [name for key, leaf in leaves(spec.space) for name in _leaf_names(key, leaf)]
     acted = [f"action[{i}]" for i in range(spec.action_size)]
     if env is None:
         return observed + acted
@@ -43,6 +50,18 @@ def input_names(spec: EnvSpec, env: gym.Env | None = None) -> list[str]:
             acted = _actuator_names(model)
     # a wrapper may have put other numbers in their place
     return (known if len(known) == spec.observation_size else observed) + acted
+
+
+def _leaf_names(key: str, space: Any) -> list[str]:
+    """Name the numbers of one part: its key, and where it has several the place, or the value that one stands for."""
+    if isinstance(space, spaces.Discrete):
+        return [f"{key}={space.start + i}" for i in range(int(space.n))]
+    if isinstance(space, spaces.MultiDiscrete):
+        parts = zip(space.nvec.ravel().tolist(), space.start.ravel().tolist(), strict=True)
+        return [f"{key}[{i}]={start + j}" for i, (count, start) in enumerate(parts) for j in range(count)]
+    if math.prod(space.shape) == 1:
+        return [key]
+    return [f"{key}[{','.join(map(str, place))}]" for place in np.ndindex(space.shape)]
 
 
 def _joint_names(structure: Mapping[str, int], model: Any) -> list[str]:

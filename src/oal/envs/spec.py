@@ -5,9 +5,12 @@ ones one-hot.
 """
 
 import importlib
+import json
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import gymnasium as gym
@@ -15,9 +18,11 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
-from oal.errors import InputError, at_least, import_module_of, shortened
+from oal.base import jsontext
+from oal.base.spaces import flatten, is_composite, refuse_pictures, space_from_json, space_to_json
+from oal.envs.sources import EnvSource, call, resolved
+from oal.errors import InputError, at_least, shortened
 
-EnvSource = str | Callable[[], gym.Env]
 Act = Callable[[np.ndarray], np.ndarray]
 """Observations [n, O] -> encoded actions [n, A]."""
 
@@ -35,9 +40,11 @@ class EnvSpec:
     action_shape: tuple[int, ...] = ()
     action_start: int = 0
     horizon: int = 0
+    observation_space: str = ""
+    """As JSON, where observations are something else than flat vectors."""
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "observation_space" or value}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "EnvSpec":
@@ -47,8 +54,50 @@ class EnvSpec:
             spec = cls(**fields)
         except (AttributeError, TypeError) as error:
             raise InputError(f"the description of the environment cannot be read ({error})") from None
-        id_from_file(spec.env_id, "the description of the environment")
+        where = "the description of the environment"
+        id_from_file(spec.env_id, where)
+        jsontext.expect(spec.observation_space, f"{where}: observation_space", str)
+        if spec.space is not None and spaces.flatdim(spec.space) != spec.observation_size:
+            raise InputError(f"{where}: its observation space is not of {shortened(spec.observation_size)} numbers")
         return spec
+
+    @cached_property
+    def space(self) -> spaces.Space | None:
+        """The observation space, or None where observations are flat vectors."""
+        if not self.observation_space:
+            return None
+        where = f"{self.env_id}: the observation space"
+        return space_from_json(where, jsontext.parse(where, self.observation_space))
+
+    def flat(self, observation: Any) -> np.ndarray:
+        """Return an observation in the environment's own form, or a batch, as flat vectors [O] or [n, O].
+
+        What is flat already stays so. A Dict's parts are found by their keys, in any order.
+        """
+        space = self.space
+        if space is None or (is_composite(space) and isinstance(observation, np.ndarray)):
+            try:
+                return np.asarray(observation, np.float32)
+            except (TypeError, ValueError):
+                raise InputError(
+                    f"the observation is {shortened(observation)}: {self.env_id} has {self.observation_size} numbers"
+                ) from None
+        if is_composite(space):
+            try:
+                return flat_observations(space, observation)
+            except (KeyError, IndexError, TypeError) as error:
+                raise InputError(f"the observation lacks the part {error}: {self.env_id} gives {space}") from None
+        values = np.asarray(observation)
+        if values.shape == space.shape:
+            return flatten("the observation", space, values[None])[0].astype(np.float32)
+        whole = isinstance(space, spaces.Discrete)
+        if (
+            values.shape[-1:] == (self.observation_size,)
+            and values.ndim <= 2
+            and (not whole or values.dtype.kind == "f")
+        ):
+            return values.astype(np.float32)
+        return flatten("observations", space, values).astype(np.float32)
 
 
 def id_from_file(env_id: Any, where: str, *, trust: bool = False) -> str:
@@ -74,21 +123,29 @@ def describe(env: gym.Env | VectorEnv, *, horizon: int | None = None) -> EnvSpec
     env_id = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
     if not observation_space.is_np_flattenable:
         raise InputError(f"{env_id}: observations of {observation_space} have no fixed size and cannot be flattened")
-    steps = horizon if horizon is not None else (env.spec.max_episode_steps if env.spec is not None else None)
+    refuse_pictures(env_id, observation_space)
+    steps = horizon if horizon is not None else time_limit(env)
     if steps is None:
-        raise InputError(f"{env_id} has no time limit: register it with max_episode_steps, or say the horizon")
+        raise InputError(
+            f"{env_id} has no time limit: register it with max_episode_steps, wrap it with "
+            "gymnasium.wrappers.TimeLimit, or say the horizon (--horizon)"
+        )
     at_least("horizon", steps, 1)
     common: dict[str, Any] = {
         "env_id": env_id,
         "observation_size": spaces.flatdim(observation_space),
         "horizon": int(steps),
+        "observation_space": _space_text(observation_space),
     }
     if isinstance(action_space, spaces.Discrete):
         return EnvSpec(kind="discrete", action_size=int(action_space.n), action_start=int(action_space.start), **common)
     if isinstance(action_space, spaces.Box):
         low, high = action_space.low.astype(np.float64).ravel(), action_space.high.astype(np.float64).ravel()
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
-            raise InputError(f"{env_id}: the action space {action_space} is unbounded; wrap it with RescaleAction")
+            raise InputError(
+                f"{env_id}: the action space {action_space} is unbounded: say the range in which it is used, as with "
+                "gymnasium.wrappers.TransformAction(env, lambda action: action, gymnasium.spaces.Box(-1.0, 1.0, shape))"
+            )
         if not (low < high).all():
             raise InputError(f"{env_id}: the action space {action_space} has a dimension without room (low = high)")
         return EnvSpec(
@@ -99,7 +156,41 @@ def describe(env: gym.Env | VectorEnv, *, horizon: int | None = None) -> EnvSpec
             action_shape=tuple(action_space.shape),
             **common,
         )
-    raise InputError(f"{env_id}: actions of {action_space} are not supported; Box and Discrete are")
+    raise InputError(
+        f"{env_id}: actions of {action_space} are not supported; Box and Discrete are{_as_one(action_space)}"
+    )
+
+
+def _space_text(space: spaces.Space) -> str:
+    """Return a space as JSON; nothing where observations are flat vectors, or where it is of an unknown kind."""
+    try:
+        return "" if flattener(space) is None else json.dumps(space_to_json(space))
+    except InputError:
+        return ""
+
+
+def _as_one(space: spaces.Space) -> str:
+    """Say how actions of several discrete parts become one number."""
+    if not isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary)):
+        return ""
+    counts = space.nvec.ravel().tolist() if isinstance(space, spaces.MultiDiscrete) else [2] * int(np.prod(space.shape))
+    total = math.prod(counts)
+    return (
+        f": number its {total:,} combinations, as with gymnasium.wrappers.TransformAction(env, lambda i: "
+        f"numpy.array(numpy.unravel_index(i, {shortened(tuple(counts))})), gymnasium.spaces.Discrete({total}))"
+    )
+
+
+def time_limit(env: gym.Env | VectorEnv) -> int | None:
+    """Return an environment's time limit: its registration's, or that of a wrapper around it."""
+    if env.spec is not None and env.spec.max_episode_steps is not None:
+        return env.spec.max_episode_steps
+    layer: Any = env
+    while isinstance(layer, gym.Wrapper):
+        if isinstance(layer, gym.wrappers.TimeLimit):
+            return int(layer._max_episode_steps)
+        layer = layer.env
+    return None
 
 
 class ActionCodec:
@@ -175,31 +266,30 @@ def flat_observations(space: spaces.Space, observation: Any) -> np.ndarray:
 def make(
     source: EnvSource, *, horizon: int | None = None, render_mode: str | None = None, picture_size: int = 240
 ) -> gym.Env:
-    """Make an environment from its id or from a function; a name Gymnasium does not know is an InputError.
+    """Make an environment from its name (see `oal.envs.sources`) or by a function; an unknown name is an InputError.
 
     With a render mode, MuJoCo's pictures are `picture_size` pixels wide and high (drawn by the processor, size costs).
     """
-    if isinstance(source, str):
-        import_module_of(source)
+    made_by = resolved(source) if isinstance(source, str) else source
     try:
-        if not isinstance(source, str):
-            env = source()
+        if not isinstance(made_by, str):
+            env = call(made_by, render_mode=render_mode)
         else:
             extra: dict[str, Any] = {} if horizon is None else {"max_episode_steps": horizon}
             if render_mode is not None:  # an environment that cannot be drawn need not accept the argument
                 extra["render_mode"] = render_mode
-            if _is_mujoco(source):
+            if _is_mujoco(made_by):
                 _warn_through_python()
                 if render_mode is not None:
                     extra |= {"width": picture_size, "height": picture_size}
-            env = gym.make(source, disable_env_checker=True, **extra)
+            env = gym.make(made_by, disable_env_checker=True, **extra)
     except gym.error.DependencyNotInstalled as error:
         raise InputError(f"environment {source}: {error}") from None
     except gym.error.Error as error:
         raise InputError(f"environment '{source}' cannot be made: {error}") from None
     if not isinstance(env, gym.Env):
         raise InputError(f"{source} made a {type(env).__name__}: a gymnasium.Env is needed")
-    if not isinstance(source, str) and horizon is not None:
+    if not isinstance(made_by, str) and horizon is not None:
         env = gym.wrappers.TimeLimit(env, horizon)
     return env
 

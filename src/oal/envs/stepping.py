@@ -56,7 +56,10 @@ class Envs:
         self._seed, self._purpose = seed, purpose
         self._shape = (count, self.spec.observation_size)
         self.finished: list[tuple[float, int]] = []
-        """(return, length) of the episodes that ended since the list was last emptied by the caller."""
+        """(return, length) of the episodes that ended since the list was last emptied by the caller; without rewards
+        the return is NaN."""
+        self.needs_reward = True
+        """Whether a reward of None or NaN is an error; otherwise it is no reward, and its step costs nothing."""
         # shared by all steps in which nothing ends, so they must not be written to
         self._always, self._never = np.ones(count, bool), np.zeros(count, bool)
         self._always.flags.writeable = self._never.flags.writeable = False
@@ -85,11 +88,11 @@ class Envs:
         ends = []
         for i, env in enumerate(self.envs):
             observation, reward, terminated, truncated, _ = env.step(actions[i])
-            reward = float(reward)
-            if not math.isfinite(reward):
+            reward = math.nan if reward is None else float(reward)
+            if not math.isfinite(reward) and (self.needs_reward or math.isinf(reward)):
                 raise InputError(f"{self.spec.env_id} gave the reward {reward} at step {lengths[i]}")
             successor[i] = observation if flatten is None else flatten(observation)
-            costs[i] = -reward
+            costs[i] = -reward if reward == reward else 0.0
             returns[i] += reward
             lengths[i] += 1
             if terminated or truncated:
@@ -161,6 +164,7 @@ class VectorEnvs:
         self._flatten = flattener(self.observation_space)
         self._seed, self._purpose = seed, purpose
         self.finished: list[tuple[float, int]] = []
+        self.needs_reward = True
         self.restart(0)
 
     def __len__(self) -> int:
@@ -189,7 +193,8 @@ class VectorEnvs:
         successor = returned
         valid = ~self._resetting
         done = (terminated | truncated) & valid
-        if not np.isfinite(reward[valid]).all():
+        reward = np.asarray(reward, np.float64)
+        if not np.isfinite(reward[valid]).all() and (self.needs_reward or np.isinf(reward[valid]).any()):
             raise InputError(f"{self.spec.env_id} gave a reward that is not finite")
         if self.mode is AutoresetMode.SAME_STEP and done.any():
             successor = returned.copy()
@@ -211,7 +216,7 @@ class VectorEnvs:
         step = Step(
             self.observation,
             encoded,
-            -np.asarray(reward, np.float32),
+            np.where(np.isnan(reward), 0.0, -reward).astype(np.float32),
             successor,
             np.array(terminated, bool),
             np.array(truncated, bool),

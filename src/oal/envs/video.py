@@ -26,7 +26,7 @@ def record_video(
 ) -> float:
     """Film one episode as .gif or .mp4 in at most about `frames` pictures; return the episode's return.
 
-    An environment made by a function must have been made with render mode rgb_array.
+    A function must take a `render_mode`, or make the environment with render mode rgb_array.
     """
     path = Path(path)
     if path.suffix not in (".gif", ".mp4"):
@@ -47,7 +47,7 @@ def record_video(
                 pictures.append(_frame(env, spec))
             flat = np.asarray(observation if flatten is None else flatten(observation), np.float32)
             observation, reward, terminated, truncated, _ = env.step(codec.decode(act(flat[None]))[0])
-            total += float(reward)
+            total += math.nan if reward is None else float(reward)
             step += 1
             done = terminated or truncated
         pictures.append(_frame(env, spec))

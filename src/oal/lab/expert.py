@@ -10,7 +10,7 @@ from oal.deep.policy import Policy
 from oal.deep.presets import LearnerConfig
 from oal.deep.sac import DISCRETE_SAC, SACConfig
 from oal.demos import Demos
-from oal.demos.record import record_demos
+from oal.demos.record import record_encoded
 from oal.envs import describe, make
 from oal.errors import InputError
 from oal.lab import run
@@ -85,7 +85,7 @@ def record(path: str | Path, *, episodes: int, trust: bool = False) -> Demos:
     folder = RunFolder.open(path, kind=EXPERT)
     config = run.config_of(folder, trust=trust)
     policy = Policy.load(folder.best)
-    demos = record_demos(
+    demos = record_encoded(
         config.env,
         policy.act,
         episodes=episodes,

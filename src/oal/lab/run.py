@@ -25,7 +25,7 @@ from oal.deep.policy import Policy
 from oal.deep.presets import LearnerConfig
 from oal.deep.verdict import Certificate
 from oal.demos import Demos, Trajectory
-from oal.demos.record import record_demos
+from oal.demos.record import record_encoded
 from oal.envs import (
     Act,
     ActionCodec,
@@ -184,7 +184,8 @@ class Run:
 def select(source: str, env: str, *, trajectories: int | None) -> tuple[Demos, Demos | None]:
     """Load demonstrations and split them: (to learn from, held out or None), both whole."""
     if not source and env not in demos.shipped():
-        make(env).close()  # a mistyped environment is that, and no missing file
+        if ":" not in env:
+            make(env).close()  # a mistyped environment is that, and no missing file
         raise InputError(
             f"no demonstrations of {env} are shipped, only of {', '.join(demos.shipped())}: name a file with --demos"
         )
@@ -216,13 +217,21 @@ def _metadata(
         return provenance() | {"environment": spec.to_json()}
     random = evaluate(env, UniformPolicy(spec, seed=seed).act, episodes=RANDOM_EPISODES, seed=seed, horizon=horizon)
     returns = chosen.returns if held_out is None or held_out.returns is None else held_out.returns
+    known = tells(random.returns, chosen.returns, returns)
     return provenance() | {
         "demos_hash": chosen.subsample(subsample).content_hash,
         "environment": spec.to_json(),
-        "expert_return": None if chosen.returns is None else float(np.mean(chosen.returns)),
-        "held_out_return": None if returns is None else float(np.mean(returns)),
-        "random_return": random.mean_return,
+        "rewarded": known,
+        "expert_return": None if chosen.returns is None or not known else float(np.mean(chosen.returns)),
+        "held_out_return": None if returns is None or not known else float(np.mean(returns)),
+        "random_return": random.mean_return if known else None,
     }
+
+
+def tells(*returns: np.ndarray | None) -> bool:
+    """Whether returns, of random episodes and of the expert's, say anything: not when they are NaN or all the same."""
+    known = np.concatenate([part for part in returns if part is not None])
+    return bool(np.isfinite(known).all() and np.ptp(known) > 1e-6 * np.abs(known).max())
 
 
 def start(config: RunConfig, path: str | Path, *, demonstrations: tuple[Demos, Demos | None] | None = None) -> Run:
@@ -236,6 +245,9 @@ def start(config: RunConfig, path: str | Path, *, demonstrations: tuple[Demos, D
     metadata = _metadata(chosen, held_out, *about) | {
         "environment_state": "saved" if learner.envs.state() is not None else "episodes restart at each checkpoint",
     }
+    learner.rewarded = metadata.get("rewarded") is not False
+    if config.stop_at_return is not None and not learner.rewarded:
+        raise InputError(f"{config.env} gives no reward, or always the same: it cannot be stopped at a return")
     folder = RunFolder.create(path, config.to_json(), metadata, kind=config.kind)
     try:
         if held_out is not None:
@@ -248,27 +260,40 @@ def start(config: RunConfig, path: str | Path, *, demonstrations: tuple[Demos, D
     return Run(folder, config, learner)
 
 
-def config_of(folder: RunFolder, *, trust: bool = False) -> RunConfig:
-    """Read a run's configuration; an environment whose id imports a module is refused without `trust`."""
+def config_of(folder: RunFolder, *, trust: bool = False, env: str | None = None) -> RunConfig:
+    """Read a run's configuration; an environment whose name runs code is refused without `trust`.
+
+    `env` says again which environment it is, in place of `trust`. Its module or file may have moved.
+    """
     config = RunConfig.from_json(folder.config)
-    id_from_file(config.env, str(folder), trust=trust)
-    return config
+    return replace(config, env=_environment(folder, config.env, trust=trust, env=env))
 
 
-def resume(path: str | Path, *, total_steps: int | None = None, trust: bool = False) -> Run:
+def _environment(folder: RunFolder, recorded: str, *, trust: bool, env: str | None) -> str:
+    if env is None:
+        id_from_file(recorded, str(folder), trust=trust)
+        return recorded
+    if env != recorded and not (":" in env and ":" in recorded):
+        raise InputError(f"{folder} is a run on {recorded}, not on {env}")
+    return env
+
+
+def resume(path: str | Path, *, total_steps: int | None = None, trust: bool = False, env: str | None = None) -> Run:
     """Go on with a run from its last checkpoint, or from its beginning if it has none; a longer end may be given.
 
-    `trust` allows an environment's id in the folder to import a module, which runs its code.
+    `trust` allows the environment's name in the folder to import a module or run a file; or say it again as `env`.
     """
     folder = RunFolder.open(path)
     folder.lock()
     try:
-        config = config_of(folder, trust=trust)
-        if total_steps is not None and total_steps != config.total_steps:
+        config = config_of(folder, trust=trust, env=env)
+        if total_steps is not None:
             at_least("steps", total_steps, 1)
             config = replace(config, total_steps=total_steps)
+        if (config.env, config.total_steps) != (folder.config["env"], folder.config["total_steps"]):
             folder.describe(config.to_json(), folder.metadata, kind=config.kind)
         learner = _learner(config, None if config.learner.cost is None else demos.load(folder.demos))
+        learner.rewarded = folder.metadata.get("rewarded") is not False
         begun = checkpoint.exists(folder.checkpoint)
         if begun:
             learner.restore(folder.checkpoint)
@@ -338,13 +363,18 @@ def clone(
 # What a run left
 
 
-def policy_of(folder: RunFolder, *, best: bool = False) -> Policy:
-    """Load a run's last policy, or the one with the best evaluation; a run that goes on has its checkpoint's."""
+def policy_of(folder: RunFolder, *, best: bool = False, env: str | None = None, trust: bool = False) -> Policy:
+    """Load a run's last policy, or the one with the best evaluation; a run that goes on has its checkpoint's.
+
+    `env` and `trust` are as in `resume`, and needed for a checkpoint only.
+    """
+    if best and not folder.best.exists():
+        raise InputError(f"{folder} has no best policy: it was never evaluated; leave out --best")
     if best or folder.policy.exists():
         return Policy.load(folder.best if best else folder.policy)
     if not checkpoint.exists(folder.checkpoint):
         raise InputError(f"{folder} has neither a policy nor a checkpoint yet: let it run on")
-    return OAL.load(folder.checkpoint).policy()
+    return OAL.load(folder.checkpoint, config_of(folder, env=env, trust=trust).env).policy()
 
 
 class _Subject(NamedTuple):
@@ -355,14 +385,13 @@ class _Subject(NamedTuple):
     horizon: int | None
 
 
-def _subject(folder: RunFolder, *, trust: bool) -> _Subject:
+def _subject(folder: RunFolder, *, trust: bool, env: str | None) -> _Subject:
     config = folder.config
     try:
         subject = _Subject(str(config["env"]), int(config["seed"]), config.get("horizon"))
     except (KeyError, TypeError, ValueError):
         raise InputError(f"{folder}: its configuration names no environment and seed") from None
-    id_from_file(subject.env, str(folder), trust=trust)
-    return subject
+    return subject._replace(env=_environment(folder, subject.env, trust=trust, env=env))
 
 
 def _demonstrations(folder: RunFolder, given: str) -> tuple[Demos, Sequence[Trajectory], str]:
@@ -387,6 +416,7 @@ def certify(
     deterministic: bool = True,
     seed: int = 0,
     trust: bool = False,
+    env: str | None = None,
     given: str = "",
     clone: str | Path | None = None,
 ) -> Certificate:
@@ -394,18 +424,20 @@ def certify(
 
     The demonstrations held out from learning are compared with, or those `given`; without any, those it learned from
     are, which flatters. An expert is compared with its own recorded episodes. `clone` is the run of a clone to stand
-    beside the learner, in place of the one it started from. `trust` is as in `resume`.
+    beside the learner, in place of the one it started from. `trust` and `env` are as in `resume`.
     """
     folder = RunFolder.open(path)
     # an expert's trajectories are recorded from its best policy
     best = best or (folder.kind == EXPERT and folder.best.exists())
-    subject, policy = _subject(folder, trust=trust), policy_of(folder, best=best)
-    env, spec = subject.env, policy.spec
+    subject = _subject(folder, trust=trust, env=env)
+    policy = policy_of(folder, best=best, env=subject.env)
+    spec = policy.spec
 
     def record(act: Act, count: int, *names: Any) -> Demos:
         # the run's own seed is in the stream, so that no initial state of its training or evaluation comes again
         start = seeding.integer(seed, "certificate-episodes", subject.seed, *names)
-        return record_demos(env, act, episodes=count, seed=start, horizon=subject.horizon)
+        recorded = record_encoded(subject.env, act, episodes=count, seed=start, horizon=subject.horizon)
+        return recorded.without_rewards() if folder.metadata.get("rewarded") is False else recorded
 
     policy.rng = seeding.generator(seed, "certificate-actions", subject.seed)
     rollouts = record(policy.act if deterministic else policy.sample, episodes)
@@ -442,19 +474,26 @@ def _names(subject: _Subject) -> list[str]:
 
 
 def film(
-    path: str | Path, video: str | Path | None = None, *, best: bool = False, seed: int = 0, trust: bool = False
+    path: str | Path,
+    video: str | Path | None = None,
+    *,
+    best: bool = False,
+    seed: int = 0,
+    trust: bool = False,
+    env: str | None = None,
 ) -> float:
     """Film one episode of a run's policy, into the run folder unless told otherwise; return what it earned."""
     folder = RunFolder.open(path)
-    config, policy = _subject(folder, trust=trust), policy_of(folder, best=best)
+    config = _subject(folder, trust=trust, env=env)
+    policy = policy_of(folder, best=best, env=config.env)
     start = seeding.integer(seed, "video")
     return record_video(config.env, policy.act, video or folder.video, reset_seed=start, horizon=config.horizon)
 
 
-def film_expert(path: str | Path, *, trust: bool = False) -> float | None:
+def film_expert(path: str | Path, *, trust: bool = False, env: str | None = None) -> float | None:
     """Film a run's first demonstration by taking its actions again; None if it does not say how its episode began."""
     folder = RunFolder.open(path)
-    config = _subject(folder, trust=trust)
+    config = _subject(folder, trust=trust, env=env)
     if not folder.demos.exists():
         return None
     shown = demos.load(folder.demos)[0]

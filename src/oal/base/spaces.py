@@ -1,6 +1,7 @@
 """Gymnasium spaces as JSON, and their values as flat vectors."""
 
 import math
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +31,15 @@ def space_to_json(space: "Space") -> dict[str, Any]:
         return {"type": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
     if isinstance(space, spaces.MultiBinary):
         return {"type": "MultiBinary", "n": space.n if isinstance(space.n, int) else list(space.shape)}
+    if isinstance(space, spaces.Dict):
+        # JSON keeps the order, which is that of the flat vector; Gymnasium's own is by name
+        return {
+            "type": "Dict",
+            "ordered": True,
+            "subspaces": {str(key): space_to_json(part) for key, part in space.spaces.items()},
+        }
+    if isinstance(space, spaces.Tuple):
+        return {"type": "Tuple", "subspaces": [space_to_json(part) for part in space.spaces]}
     raise InputError(f"the space {space} cannot be saved: flatten it first (gymnasium.spaces.flatten_space)")
 
 
@@ -61,6 +71,8 @@ def _space(where: str, value: Any, *, nesting: int, room: list[int]) -> "Space":
             room[0] -= len(inner)
             pairs: list[tuple[Any, Any]] = list(inner.items() if kind == "Dict" else enumerate(inner))
             built = [(key, _space(f"{where}: {key}", part, nesting=nesting + 1, room=room)) for key, part in pairs]
+            if kind == "Dict" and value.get("ordered") is True:
+                return spaces.Dict(OrderedDict(built))
             return spaces.Dict(dict(built)) if kind == "Dict" else spaces.Tuple([part for _, part in built])
         if kind in ("Box", "MultiDiscrete", "MultiBinary"):
             room[0] -= _size(kind, value)
@@ -115,6 +127,39 @@ def _shape(value: Any) -> tuple[int, ...]:
 
 
 # Flat vectors
+
+LARGEST = 1 << 16
+"""Numbers of an observation that a learner can take; more are pictures or point clouds."""
+SMALLEST_PICTURE = 1 << 10
+
+
+def refuse_pictures(named: str, space: "Space") -> None:
+    """Say at once that images, and observations of their size, cannot be learned from."""
+    from gymnasium import spaces
+
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        parts: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        for key, part in parts:
+            refuse_pictures(f"{named}: part '{key}'", part)
+    elif isinstance(space, spaces.Box):
+        size = math.prod(space.shape)
+        looks = len(space.shape) in (2, 3) and size >= SMALLEST_PICTURE
+        picture = looks and (space.dtype == np.uint8 or len(space.shape) == 3)
+        if picture or size > LARGEST:
+            what = "are images" if picture else "are very large"
+            raise InputError(
+                f"{named}: observations {what} (shape {space.shape}, {space.dtype}), which are not supported: give "
+                "vectors, as with a gymnasium.ObservationWrapper that returns features of them"
+            )
+
+
+def leaves(space: "Space", name: str = "") -> "list[tuple[str, Space]]":
+    """List the simple spaces in a Dict or Tuple space in the order of the flat vector, named by their keys."""
+    if not is_composite(space):
+        return [(name, space)]
+    inner: Any = space
+    parts = inner.spaces.items() if hasattr(inner.spaces, "items") else enumerate(inner.spaces)
+    return [leaf for key, part in parts for leaf in leaves(part, f"{name}/{key}" if name else str(key))]
 
 
 def is_composite(space: "Space") -> bool:
