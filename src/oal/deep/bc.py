@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from oal.base import console, seeding
+from oal.base import console, seeding, stopping
 from oal.deep import nets
 from oal.deep.nets import MLP, Activation, Layer
+from oal.deep.paused import PausedCloning
 from oal.deep.policy import Policy
 from oal.deep.replay import STD_FLOOR
 from oal.demos import Demos, Trajectory
@@ -255,8 +256,12 @@ def clone_members(
     seed: int = 0,
     activation: Activation = "relu",
     progress_bar: bool = False,
+    paused: PausedCloning | None = None,
 ) -> tuple[list[MLP], History]:
-    """Fit several actors to the same demonstrations in one program, each from its own weights and in its own order."""
+    """Fit several actors to the same demonstrations in one program, each from its own weights and in its own order.
+
+    `paused` keeps the fit under way, and goes on from where it was stopped.
+    """
     for actor in actors:
         _check_actor(actor, spec)
     training, validation = _split(demos, spec, config, seed)
@@ -277,8 +282,7 @@ def clone_members(
     data, held_out = on_device(training), None if validation is None else on_device(validation)
     streams = [("cloning",), *(("cloning", i) for i in range(1, len(actors)))]
     keys = jnp.stack([jax.random.split(jax.random.key(seeding.integer(seed, *stream)), total) for stream in streams])
-    losses: list[float] = []
-    validated: list[float] = []
+    fit, losses, validated = (fit, [], []) if paused is None else paused.taken(fit)
     with console.progress(f"cloning {spec.env_id}", total, enabled=progress_bar) as advance:
         while len(losses) < total and not _out_of_patience(validated, config.patience):
             done = len(losses)
@@ -293,6 +297,9 @@ def clone_members(
                     f"({config.learning_rate:g})"
                 )
             advance(len(losses) - done, f"loss {losses[-1]:.4f}")
+            if paused is not None:
+                paused.keep(fit, losses, validated)
+            stopping.check()
     found = fit.average if config.patience is None else fit.best
     members = [
         nets.in_own_coordinates(jax.tree.map(lambda leaf, i=i: leaf[i], found), mean, std) for i in range(len(actors))
@@ -377,10 +384,16 @@ class BC:
         self.members = start_members(self.spec, hidden, self.config.members, seed)
         self.history: History | None = None
 
-    def learn(self, *, progress_bar: bool = False) -> Self:
-        """Clone for the configuration's updates."""
+    def learn(self, *, progress_bar: bool = False, paused: PausedCloning | None = None) -> Self:
+        """Clone for the configuration's updates; `paused` is as in `clone_members`."""
         self.members, self.history = clone_members(
-            self.members, self.demos, spec=self.spec, config=self.config, seed=self.seed, progress_bar=progress_bar
+            self.members,
+            self.demos,
+            spec=self.spec,
+            config=self.config,
+            seed=self.seed,
+            progress_bar=progress_bar,
+            paused=paused,
         )
         return self
 

@@ -1,6 +1,5 @@
 """A learned cost alone: call it on arrays, put it around an environment as its reward, look at it, save and load it."""
 
-import csv
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -269,11 +268,8 @@ class LearnedCost:
         elif suffix == ".json":
             files.write_json(path, self.to_json())
         else:
-            weights = self.weights()
-            with files.replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-                writer = csv.writer(file)
-                writer.writerow(("feature", "weight"))
-                writer.writerows([*weights, ("absorbing", self.absorbing)])
+            rows = [*self.weights(), ("absorbing", self.absorbing)]
+            files.write_csv(path, [{"feature": name, "weight": weight} for name, weight in rows])
 
     # ----- files
 

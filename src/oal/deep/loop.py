@@ -328,6 +328,7 @@ class OAL:
             "policy": policy_info,
             "memory": counters,
             "envs": simulators[1] if simulators else None,
+            "finished": self.envs.finished,
             "action_rng": self._action_rng.bit_generator.state,
             "cost_rng": self._cost_rng.bit_generator.state,
             "absorbing_masses": list(self._absorbing_masses),
@@ -363,7 +364,7 @@ class OAL:
             self.envs.restore(below("envs", arrays), info["envs"])
         else:
             self._restart()
-            self.envs.finished = []
+            self.envs.finished = [(float(total), int(length)) for total, length in info.get("finished", [])]
 
     @classmethod
     def load(

@@ -20,6 +20,8 @@ from oal.errors import InputError, at_least, import_module_of, shortened
 EnvSource = str | Callable[[], gym.Env]
 Act = Callable[[np.ndarray], np.ndarray]
 """Observations [n, O] -> encoded actions [n, A]."""
+MAX_OBSERVATION = 1 << 18
+"""Numbers of an observation: some more than the pixels of an Atari game's screen."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,20 @@ def describe(env: gym.Env | VectorEnv, *, horizon: int | None = None) -> EnvSpec
     env_id = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
     if not observation_space.is_np_flattenable:
         raise InputError(f"{env_id}: observations of {observation_space} have no fixed size and cannot be flattened")
+    size = spaces.flatdim(observation_space)
+    if size > MAX_OBSERVATION:
+        raise InputError(
+            f"{env_id}: observations of {observation_space} are {size:,} numbers, at most {MAX_OBSERVATION:,} are "
+            f"learned from: a memory of a million steps takes {8e6 * size / 1e12:.1f} TB, and a layer of 256 units "
+            f"{1024 * size / 1e9:.1f} GB; make them smaller with a wrapper"
+        )
     steps = horizon if horizon is not None else (env.spec.max_episode_steps if env.spec is not None else None)
     if steps is None:
         raise InputError(f"{env_id} has no time limit: register it with max_episode_steps, or say the horizon")
     at_least("horizon", steps, 1)
     common: dict[str, Any] = {
         "env_id": env_id,
-        "observation_size": spaces.flatdim(observation_space),
+        "observation_size": size,
         "horizon": int(steps),
     }
     if isinstance(action_space, spaces.Discrete):

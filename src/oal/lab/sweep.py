@@ -22,7 +22,7 @@ from typing import Any
 
 from oal import envs
 from oal.base import config as configs
-from oal.base import console
+from oal.base import console, stopping
 from oal.base.folder import RunFolder, flattened, plain
 from oal.deep.presets import preset
 from oal.errors import InputError, choice, shortened
@@ -158,7 +158,7 @@ class Sweep:
         try:
             todo, outcomes = _sorted_out(self.planned, retry=retry)
             check(todo)
-            with console.Board(_COLUMNS, enabled=show) as board:
+            with console.Board(_COLUMNS, enabled=show) as board, stopping.deferred():
                 outcomes |= _Driver(todo, outcomes, executor, retries, board).go()
         finally:
             executor.stop()
@@ -383,6 +383,7 @@ class _Driver:
         self.board.say(f"{self.total} in all, {len(self.waiting)} to do, {self.before} done before")
         try:
             while self.waiting or self.active:
+                stopping.check()
                 while self.waiting and len(self.active) < self.executor.slots:
                     self._start(self.waiting.popleft())
                 if self.active:
