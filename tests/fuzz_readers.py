@@ -270,7 +270,7 @@ def tabular_case(folder: Path) -> tuple[Read, Mutate]:
     from oal.tabular import mdp
     from oal.tabular.learner import TabularOAL
 
-    problem = mdp.chain(5, 0.2)
+    problem = mdp.gridworld(3, 5)
     shown = mdp.sample(problem, mdp.expert_policy(problem), 3, rng=np.random.default_rng(0))
     bases = []
     for index, settings in enumerate(({"preset": "paper", "bonus_scale": 0.01}, {"cost_set": "l2"})):

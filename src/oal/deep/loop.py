@@ -21,6 +21,7 @@ from gymnasium.vector import VectorEnv
 
 from oal.base import checkpoint, console, seeding
 from oal.base.arrays import below, prefixed
+from oal.base.limits import damage
 from oal.deep import bc, presets
 from oal.deep.al_regret import RegretMeter
 from oal.deep.costs.linear import FeatureFunction
@@ -346,7 +347,8 @@ class OAL:
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Take back what `save` wrote."""
         arrays, info = checkpoint.load_newest(path, kind=KIND, mapped=["memory/rows"])
-        self._restore(arrays, info)
+        with damage(f"{path}: not a checkpoint of this learner, or damaged"):
+            self._restore(arrays, info)
 
     def _restore(self, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
         self.player.restore(arrays, info["policy"])

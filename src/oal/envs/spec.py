@@ -5,6 +5,7 @@ ones one-hot.
 """
 
 import importlib
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -15,11 +16,12 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
-from oal.errors import InputError, at_least, import_module_of, shortened
+from oal.errors import InputError, at_least, choice, import_module_of, is_whole, shortened, whole
 
 EnvSource = str | Callable[[], gym.Env]
 Act = Callable[[np.ndarray], np.ndarray]
 """Observations [n, O] -> encoded actions [n, A]."""
+LARGEST = 1 << 62
 MAX_OBSERVATION = 1 << 18
 """Numbers of an observation: some more than the pixels of an Atari game's screen."""
 
@@ -50,7 +52,29 @@ class EnvSpec:
         except (AttributeError, TypeError) as error:
             raise InputError(f"the description of the environment cannot be read ({error})") from None
         id_from_file(spec.env_id, "the description of the environment")
+        spec._check()
         return spec
+
+    def _check(self) -> None:
+        """Refuse what `describe` cannot have said: networks and memories are made in these sizes."""
+        where = "the description of the environment:"
+        choice(f"{where} kind", shortened(self.kind).strip("'"), ("continuous", "discrete"))
+        for name in ("observation_size", "action_size"):
+            if whole(f"{where} {name}", getattr(self, name), 1) > MAX_OBSERVATION:
+                raise InputError(f"{where} {name} is {getattr(self, name)}: at most {MAX_OBSERVATION} are learned from")
+        whole(f"{where} horizon", self.horizon, 0)
+        if not is_whole(self.action_start) or not -LARGEST <= self.action_start <= LARGEST:
+            raise InputError(f"{where} action_start is {shortened(self.action_start)}: it must be a whole number")
+        if self.kind == "discrete":
+            return
+        for name in ("action_low", "action_high"):
+            bounds = getattr(self, name)
+            numbers = isinstance(bounds, tuple) and all(type(b) in (int, float) and math.isfinite(b) for b in bounds)
+            if not numbers or len(bounds) != self.action_size:
+                raise InputError(f"{where} {name} is {shortened(bounds)}: it must list {self.action_size} numbers")
+        shape = self.action_shape
+        if not isinstance(shape, tuple) or not all(map(is_whole, shape)) or math.prod(shape) != self.action_size:
+            raise InputError(f"{where} action_shape is {shortened(shape)}, of {self.action_size} numbers")
 
 
 def id_from_file(env_id: Any, where: str, *, trust: bool = False) -> str:
