@@ -10,6 +10,7 @@ is started again after it, and a table says how many there were. Every mutant fo
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -201,7 +202,7 @@ def pendulum() -> Any:
 
 
 def checkpoint_case(folder: Path) -> tuple[Read, Mutate]:
-    """A learner's checkpoint, into a learner that is there already: making one takes longer than reading."""
+    """A learner's checkpoint, mostly into a learner that is there already: making one takes longer than reading."""
     from oal import OAL
     from oal.deep.presets import preset
 
@@ -210,8 +211,12 @@ def checkpoint_case(folder: Path) -> tuple[Read, Mutate]:
     learner = OAL("InvertedPendulum-v5", pendulum(), config=config)
     learner.learn(60)
     learner.save(folder / "base.safetensors")
-    path = folder / "checkpoint.safetensors"
-    return safetensors_case(folder / "base.safetensors", path, lambda: learner.restore(path))
+    path, reads = folder / "checkpoint.safetensors", itertools.count()
+
+    def read() -> Any:
+        return OAL.load(path) if next(reads) % 50 == 0 else learner.restore(path)
+
+    return safetensors_case(folder / "base.safetensors", path, read)
 
 
 def cloning_case(folder: Path) -> tuple[Read, Mutate]:

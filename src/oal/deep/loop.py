@@ -383,19 +383,20 @@ class OAL:
         Players that were objects, and a feature function, are given again.
         """
         arrays, info = checkpoint.load_newest(path, kind=KIND, mapped=["memory/rows"])
-        spec, config = EnvSpec.from_json(info["environment"]), LearnerConfig.from_json(info["config"])
-        packed = below("demos", arrays)
-        learner = cls(
-            spec.env_id if env is None else env,
-            unpack(packed, spec.env_id) if packed else None,
-            policy,
-            cost,
-            config=config,
-            seed=info["seed"],
-            horizon=info["horizon"],
-            features=features,
-        )
-        learner._restore(arrays, info)
+        with damage(f"{path}: not a checkpoint of a learner, or damaged"):
+            spec, config = EnvSpec.from_json(info["environment"]), LearnerConfig.from_json(info["config"])
+            packed = below("demos", arrays)
+            learner = cls(
+                spec.env_id if env is None else env,
+                unpack(packed, spec.env_id) if packed else None,
+                policy,
+                cost,
+                config=config,
+                seed=info["seed"],
+                horizon=info["horizon"],
+                features=features,
+            )
+            learner._restore(arrays, info)
         return learner
 
     def close(self) -> None:
