@@ -233,6 +233,8 @@ def start(config: RunConfig, path: str | Path, *, demonstrations: tuple[Demos, D
                 held_out.save(folder.held_out)
             if chosen is not None:
                 chosen.save(folder.demos)  # last: a folder that has them can be resumed
+            if stopping.asked():
+                folder.set_status("stopped", step=0)
         except BaseException:
             folder.release()
             raise
@@ -350,7 +352,7 @@ def resume_clone(path: str | Path, *, trust: bool = False, progress_bar: bool = 
 def _clone(folder: RunFolder, cloner: BC, episodes: int, progress_bar: bool, step_timeout: float) -> Evaluation:
     folder.set_status("running", step=0)
     try:
-        with stopping.going_on(_resume_command(folder.path, cloner.spec.env_id)), stopping.deferred():
+        with stopping.going_on(_resume_command(folder.path, folder.config["env"])), stopping.deferred():
             cloner.learn(progress_bar=progress_bar, paused=PausedCloning(folder.checkpoint))
             with hangs.limited(step_timeout, cloner.spec.env_id):
                 evaluation = cloner.evaluate(episodes=episodes)
