@@ -6,7 +6,7 @@ EXTRAS := dev,minari,datasets,hdf5,box2d,tensorboard
 # One thread per process: parallel one-thread processes beat one many-thread process.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo test test-slow test-lowest check format bench docs clean
+.PHONY: help demo test test-slow test-lowest check audit fuzz kills lock locked format bench docs clean
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
 
@@ -38,10 +38,30 @@ $(VENV)/.slow: $(VENV)/.dev
 test-slow: $(VENV)/.slow ## the learning tests, kills, clusters: an hour
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m slow
 
-check: $(VENV)/.dev ## lint, format and types
+check: $(VENV)/.dev ## lint, format, types, the lock and known vulnerabilities
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+	$(BIN)/python tools/lock.py --check
+	$(BIN)/python tools/audit.py
+
+audit: | $(BIN)/python ## known vulnerabilities of what is pinned; says so where the database cannot be reached
+	$(BIN)/python tools/audit.py
+
+fuzz: $(VENV)/.dev ## ten thousand mutated files for every reader: an hour; FUZZ="--count 500 'run folder'" for less
+	$(ONE_THREAD) $(BIN)/python tests/fuzz_readers.py $(FUZZ)
+
+kills: $(VENV)/.dev ## fifty random kills, as a table in docs/results/kills.csv
+	$(ONE_THREAD) PYTHONPATH=tests $(BIN)/python tests/kills.py
+
+lock: | $(BIN)/python ## write requirements.lock again, from constraints.txt and the package index
+	$(BIN)/python tools/lock.py
+
+# what CI installs: exactly the files whose hashes are in the lock; then oal itself, which needs nothing more
+locked: | $(BIN)/python ## install what requirements.lock says, hashes checked
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $(VENV)/.core $(VENV)/.dev $(VENV)/.slow
 
 format: $(VENV)/.dev ## put the code in shape
 	$(BIN)/ruff check --fix .

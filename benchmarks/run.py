@@ -19,6 +19,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import deep  # noqa: E402
+import load  # noqa: E402
 import results  # noqa: E402
 import startup  # noqa: E402
 import sweep  # noqa: E402
@@ -39,6 +40,7 @@ PARTS: dict[str, Callable[..., list[results.Entry]]] = {
     "memory": deep.memory,
     "startup": startup.run,
     "sweep": sweep.run,
+    "load": load.run,
     "wallclock": wallclock.run,
 }
 LONG = ("wallclock",)

@@ -208,3 +208,10 @@ def test_links_between_the_documents_lead_somewhere():
                 if not re.match(r"[a-z]+:|#", target) and not (path.parent / target.split("#")[0]).exists():
                     broken.append(f"{path.relative_to(ROOT)} -> {target}")
     assert not broken, "\n".join(broken)
+
+
+def test_the_lock_has_the_hashes_of_exactly_what_is_pinned():
+    import lock
+
+    assert lock.problems() == []
+    assert len(lock.locked()) > 50

@@ -7,9 +7,10 @@ from oal.base import seeding
 from oal.errors import InputError
 from oal.tabular import mdp as mdps
 from oal.tabular.costsets import CostSet
-from oal.tabular.learner import PRESETS, TabularOAL, behavioural_cloning, learn_seeds, settings_for
+from oal.tabular.learner import PRESETS, TabularOAL, behavioural_cloning, settings_for
 from oal.tabular.mdp import FiniteMDP, Trajectories
 from oal.tabular.sampler import Sampler
+from oal.tabular.seeds import learn_seeds
 from reference import ReferenceOAL
 
 OPTIONS = [

@@ -233,7 +233,8 @@ class RunFolder:
         """Drop the records logged after `step`, where a checkpoint was taken."""
         self.verify()
         if self.metrics.exists():
-            kept = (line for line, record in self._lines() if record.get("step", math.inf) <= step)
+            numbered = ((line, record.get("step")) for line, record in self._lines())
+            kept = (line for line, number in numbered if number is not None and number <= step)
             files.write_text(self.metrics, "".join(line + "\n" for line in kept))
 
     def _lines(self) -> Iterator[tuple[str, dict[str, Any]]]:

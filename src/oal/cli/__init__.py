@@ -1,11 +1,13 @@
 """The `oal` command. Each verb lives in its own module and imports what is heavy only when it runs."""
 
 import sys
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from oal import __version__
-from oal.base import console
+from oal.base import console, stopping
 from oal.cli import demos, tabular
 from oal.cli.check import check
 from oal.cli.cost import cost
@@ -18,8 +20,21 @@ from oal.cli.sweep import runs_app, sweep
 from oal.cli.train import clone, evaluate, resume, train
 from oal.errors import InputError
 
+
+class _Commands(TyperGroup):
+    """Ends a command that a signal stopped with the command that goes on, and the exit code that shells know."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except stopping.Stopped as stop:
+            console.say(stop, err=True)
+            raise typer.Exit(stop.code) from None
+
+
 app = typer.Typer(
     name="oal",
+    cls=_Commands,
     help="Online apprenticeship learning: from demonstrations, a policy as good as the expert for every cost in a set.",
     no_args_is_help=True,
     add_completion=False,
@@ -59,10 +74,10 @@ app.command(help=FIGURE_HELP)(figure)
 def main() -> None:
     """Run the command line; what the user can mend is one line on stderr and exit code 2, never a traceback."""
     try:
-        app()
+        with stopping.listening():
+            app()
     except InputError as error:
         console.say(f"error: {error}", err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
-        sys.exit(130)
+    except stopping.Stopped as stop:  # outside of a command
+        sys.exit(stop.code)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import typer
 
+from oal.base import console
+
 SHOWN = 20
 
 
@@ -14,7 +16,6 @@ def cost(
 ) -> None:
     """Show a learned cost: what it is, and the weight of each feature of a linear one."""
     from oal import demos
-    from oal.base import console
     from oal.base.folder import RunFolder
     from oal.deep.costs import LinearConfig
     from oal.deep.learned_cost import LearnedCost
@@ -32,14 +33,14 @@ def cost(
         costs = learned(observations, actions)
         lines["expert pays"] = f"{costs.mean():.4g} per step (standard deviation {costs.std():.4g})"
     for name, line in lines.items():
-        typer.echo(f"{name:<{max(map(len, lines))}}  {line}")
+        console.say(f"{name:<{max(map(len, lines))}}  {line}")
     if isinstance(learned.player.config, LinearConfig):
         weights = sorted(learned.weights(), key=lambda item: -abs(item[1]))
         title = "Weights" if len(weights) <= SHOWN else f"Weights, the {SHOWN} largest of {len(weights)}"
         console.table(title, ("feature", "weight"), weights[:SHOWN])
     if plot is not None:
         written = learned.plot(plot, observations=observations, actions=actions)
-        typer.echo(f"drawn: {', '.join(map(str, written))}")
+        console.say(f"drawn: {', '.join(map(str, written))}")
     if export is not None:
         learned.export(export)
-        typer.echo(f"written: {export}")
+        console.say(f"written: {export}")

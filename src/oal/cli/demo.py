@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from oal.base import console
+
 if TYPE_CHECKING:
     from oal.base.folder import RunFolder
 
@@ -41,7 +43,7 @@ def _deep(out: Path, steps: int) -> None:
     from oal.deep.presets import preset
     from oal.lab import run as training
 
-    typer.echo(f"{ENVIRONMENT}: the learner sees one demonstration, and not what it was rewarded for.")
+    console.say(f"{ENVIRONMENT}: the learner sees one demonstration, and not what it was rewarded for.")
     # a second demo does not touch the first one's run
     folder = next(path for n in count(1) if not (path := out / ("run" if n == 1 else f"run-{n}")).exists())
     config = training.RunConfig(
@@ -62,10 +64,10 @@ def _deep(out: Path, steps: int) -> None:
     training.film(folder, best=True)
     training.film_expert(folder)
     _curves(out / "demo", run.folder)
-    typer.echo(
+    console.say(
         f"Picture: {out / 'demo.png'}; films: {folder / 'video.gif'} (learned), {folder / 'expert.gif'} (expert)"
     )
-    typer.echo(f"More:  oal report {folder} -o report.html   oal cost {folder}")
+    console.say(f"More:  oal report {folder} -o report.html   oal cost {folder}")
 
 
 def _curves(path: Path, folder: "RunFolder") -> None:
@@ -124,9 +126,10 @@ def _tabular(out: Path, episodes: int, seeds: int) -> None:
     from oal.base.stats import mean_interval
     from oal.tabular import mdp
     from oal.tabular.costsets import CostSet
-    from oal.tabular.learner import TabularOAL, behavioural_cloning, learn_seeds
+    from oal.tabular.learner import TabularOAL, behavioural_cloning
+    from oal.tabular.seeds import learn_seeds
 
-    typer.echo("And exactly, in a finite MDP: an expert crosses a slippery grid, the learner sees its trajectories.")
+    console.say("And exactly, in a finite MDP: an expert crosses a slippery grid, the learner sees its trajectories.")
     demos = GRID_DEMONSTRATIONS
     problem = mdp.gridworld(SIZE, HORIZON, slip=0.1, walls=WALLS)
     expert = mdp.expert_policy(problem)
@@ -165,13 +168,13 @@ def _tabular(out: Path, episodes: int, seeds: int) -> None:
         rows.append([name, mean_interval(costs).mean, mean_interval(gaps).mean])
     columns = ["policy", "true cost of an episode", "worst gap over all costs in [0, 1]"]
     table(f"{problem.name}: {demos} demonstrations, {episodes:,} episodes, mean of {seeds} seeds", columns, rows)
-    typer.echo(
+    console.say(
         f"AL regret per episode: {early.mean:.2f} in the first {window:,}, {late.mean:.2f} in the last {window:,}."
     )
     write_csv(out / "grid.csv", [dict(zip(columns, row, strict=True)) for row in rows])
     mean_gaps = {name: gap for name, _, gap in rows}
     _picture(out / "grid", learners, mean_gaps, d_expert, mdp.occupancy(problem, learners[0].policy))
-    typer.echo(f"Picture: {out / 'grid.png'}")
+    console.say(f"Picture: {out / 'grid.png'}")
 
 
 def _picture(path: Path, learners: list[Any], gaps: dict[str, float], d_expert: Any, d_learned: Any) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from oal.base import console
 from oal.cli.typed import typed
 from oal.errors import InputError, at_least
 
@@ -36,7 +37,7 @@ def _plain_warnings() -> Iterator[None]:
         yield
     for warning in caught:
         if issubclass(warning.category, UserWarning):
-            typer.echo(f"warning: {warning.message}", err=True)
+            console.say(f"warning: {warning.message}", err=True)
 
 
 def _load(source: str, env: str | None, strict: bool, time_limit: int | None, lengths: str | None) -> "Demos":
@@ -67,17 +68,16 @@ def show(
     lengths: str | None = LENGTHS,
 ) -> None:
     """Show what is in FILE: shapes, returns, lengths, how episodes ended."""
-    from oal.base import console
     from oal.demos import detect
 
     demos = _load(file, env, strict, time_limit, lengths)
     format_name = detect(file)
     if as_json:
-        typer.echo(json.dumps(_as_json(demos, format_name), indent=2))
+        console.say(json.dumps(_as_json(demos, format_name), indent=2))
         return
     summary = {"demonstrations": file, **_summary(demos, format_name)}
     for key, value in summary.items():
-        typer.echo(f"{key:<{max(map(len, summary))}}  {value}")
+        console.say(f"{key:<{max(map(len, summary))}}  {value}")
     if episodes:
         console.table("Episodes", ("episode", "steps", "return", "ended"), [_row(i, t) for i, t in enumerate(demos)])
 
@@ -176,7 +176,7 @@ def convert(
     if drop_last_step:
         demos = demos.with_final()
     demos.save(target, format=to)
-    typer.echo(f"{target}: {demos!r}")
+    console.say(f"{target}: {demos!r}")
 
 
 @app.command()
@@ -195,7 +195,7 @@ def plot(
     name = file.removeprefix("minari:")
     path = out if out is not None else Path(Path(name).name.removesuffix(".npz").removesuffix(".hdf5") + ".png")
     picture.plot(demos, path, title=f"{Path(name).name}: {len(demos)} episodes, {demos.steps} steps")
-    typer.echo(f"{path}")
+    console.say(f"{path}")
 
 
 @app.command()
@@ -245,7 +245,7 @@ def record(
         metadata={"command": command + (" --stochastic" if stochastic else "")},
     )
     demos.save(out, format=to)
-    typer.echo(f"{out}: {demos!r}")
+    console.say(f"{out}: {demos!r}")
 
 
 def _environment_of(run: str, known: str, trust: bool) -> str:

@@ -1,5 +1,6 @@
 """`oal expert`: train an expert on an environment's own reward and record its trajectories."""
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,11 +19,13 @@ def expert(
     stop_at_return: float | None = typer.Option(None, help="Stop early once an evaluation reaches this mean return."),
     batch_size: int | None = typer.Option(None, help="Transitions per update; default 256."),
     checkpoint_every: int = typer.Option(50_000, help="Steps between checkpoints."),
+    step_timeout: float = typer.Option(300.0, help="Seconds that a step of the environment may take; 0 for any."),
+    checkpoint_seconds: float = typer.Option(120.0, help="Seconds between further checkpoints; 0 for none."),
     threads: int = typer.Option(1, help="Threads of computation."),
     quiet: bool = typer.Option(False, "--quiet", help="No progress bar."),
 ) -> None:
     """Train a soft actor-critic expert, keep its best policy and record trajectories of it."""
-    from oal.base import runtime
+    from oal.base import console, runtime, stopping
 
     runtime.set_threads(threads)
     runtime.keep_compiled_programs()
@@ -46,12 +49,17 @@ def expert(
             sac=sac,
             stop_at_return=stop_at_return,
             checkpoint_every=checkpoint_every,
+            checkpoint_seconds=checkpoint_seconds,
+            step_timeout=step_timeout,
         )
         going = run.start(config, folder)
-    learner = going.go(progress_bar=not quiet)
-    returns = [record.get("evaluation_return") for record in RunFolder(folder).records()]
-    best = max((value for value in returns if value is not None), default=float("nan"))
-    typer.echo(f"{folder}: best evaluation {best:.1f} in {learner.step:,} steps")
-    if episodes:
-        demos = experts.record(folder, episodes=episodes, trust=True)
-        typer.echo(f"{folder / 'demos.npz'}: {demos!r}")
+    words = ["oal", "expert", env, "--resume", "--seed", seed, "--out", folder, "--episodes", episodes]
+    words += [] if threads == 1 else ["--threads", threads]
+    with stopping.going_on(shlex.join(map(str, words))):
+        learner = going.go(progress_bar=not quiet)
+        returns = [record.get("evaluation_return") for record in RunFolder(folder).records()]
+        best = max((value for value in returns if value is not None), default=float("nan"))
+        console.say(f"{folder}: best evaluation {best:.1f} in {learner.step:,} steps")
+        if episodes:
+            demos = experts.record(folder, episodes=episodes, trust=True)
+            console.say(f"{folder / 'demos.npz'}: {demos!r}")

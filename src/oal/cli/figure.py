@@ -77,6 +77,7 @@ def figure(
 
 
 def _tabular(name: str, folder: Path, options: dict[str, Any], quick: bool, threads: int | None) -> None:
+    from oal.base import console, stopping
     from oal.errors import InputError
     from oal.lab import tabular_figures
 
@@ -87,8 +88,10 @@ def _tabular(name: str, folder: Path, options: dict[str, Any], quick: bool, thre
             flag = "demos" if option == "demonstrations" else option.replace("_", "-")
             raise InputError(f"the figure {name} has no option --{flag}: leave it out")
     changes = (TABULAR[name].quick if quick else {}) | options
-    _show(name, tabular_figures.draw(name, folder, threads=threads, **changes))
-    typer.echo(f"Data, pictures and configuration: {folder}")
+    with stopping.going_on(stopping.typed()):
+        claims = tabular_figures.draw(name, folder, threads=threads, **changes)
+    _show(name, claims)
+    console.say(f"Data, pictures and configuration: {folder}")
 
 
 def _show(name: str, claims: "Sequence[Claim]") -> None:
@@ -112,7 +115,7 @@ def _deep(
     against: "Sequence[Path]",
     ray: str | None,
 ) -> None:
-    from oal.base import runtime
+    from oal.base import console, runtime, stopping
 
     runtime.set_threads(1)
     runtime.keep_compiled_programs()
@@ -120,11 +123,12 @@ def _deep(
     from oal.lab.executors import Processes, RayCluster
 
     sweep = deep_figures.plan(name, scale=scale, policy=policy, out=out, demonstrations=demonstrations)
-    typer.echo(f"{name}, {scale}: {len(sweep.runs())} runs in {sweep.out}; it can be stopped and started again.")
+    console.say(f"{name}, {scale}: {len(sweep.runs())} runs in {sweep.out}; it can be stopped and started again.")
     executor = Processes(processes) if ray is None else RayCluster(ray)
-    summary, claims = deep_figures.draw(sweep, out, against=against, executor=executor)
+    with stopping.going_on(stopping.typed()):
+        summary, claims = deep_figures.draw(sweep, out, against=against, executor=executor)
     _show(name, claims)
-    typer.echo(f"{summary}\nReport: {out / 'report.html'}")
+    console.say(f"{summary}\nReport: {out / 'report.html'}")
     if not summary.complete:
         raise typer.Exit(1)
 

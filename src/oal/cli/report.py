@@ -4,6 +4,8 @@ from pathlib import Path
 
 import typer
 
+from oal.base import console
+
 
 def report(
     runs: list[Path] = typer.Argument(..., help="Run folders, or folders above them."),
@@ -20,4 +22,4 @@ def report(
     from oal import report as reporting
 
     for path in reporting.write(runs, out, title=title, csv=csv, png=png, latex_table=latex_table):
-        typer.echo(str(path))
+        console.say(path)

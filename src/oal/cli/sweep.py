@@ -29,7 +29,7 @@ def sweep(
     quiet: bool = typer.Option(False, "--quiet", help="No table of progress."),
 ) -> None:
     """Run what is not finished yet of a sweep, which can be stopped and started again at any time."""
-    from oal.base import console, runtime
+    from oal.base import console, runtime, stopping
     from oal.errors import InputError
 
     if sum((processes is not None, inline, ray is not None)) > 1:
@@ -53,7 +53,8 @@ def sweep(
         rows = [(run.name, run.config.total_steps, _state(RunFolder(run.folder))) for run in plan.runs()]
         console.table(f"{plan.name}, in {plan.out}", ("run", "steps", "state"), rows)
         return
-    summary = plan.go(_executor(processes, inline, ray, storage), retry=retry, show=not quiet)
+    with stopping.going_on(stopping.typed()):
+        summary = plan.go(_executor(processes, inline, ray, storage), retry=retry, show=not quiet)
     for outcome in summary.of("failed"):
         console.say(f"\n{outcome.run.folder} failed: {outcome.error}", err=True)
         if outcome.traceback:

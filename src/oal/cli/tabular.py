@@ -6,6 +6,8 @@ from typing import Any
 
 import typer
 
+from oal.base import console
+
 app = typer.Typer(
     help="Finite MDPs: Algorithm 2 with its exact regret, and the algorithms before it.", no_args_is_help=True
 )
@@ -99,13 +101,16 @@ def learn(
     out: Path | None = typer.Option(None, help="Folder for curves (CSV), a picture and the configuration."),
     as_json: bool = typer.Option(False, "--json", help="Print the summary as JSON."),
 ) -> None:
-    from oal.base import seeding
+    import numpy as np
+
+    from oal.base import seeding, stopping
     from oal.base.console import progress, table
     from oal.base.stats import mean_interval
     from oal.errors import InputError, at_least
     from oal.tabular import mdp, regret
-    from oal.tabular.learner import TabularOAL, behavioural_cloning, learn_seeds
+    from oal.tabular.learner import TabularOAL, behavioural_cloning
     from oal.tabular.sampler import Sampler
+    from oal.tabular.seeds import Kept, learn_seeds
 
     at_least("--episodes", episodes, 1)
     at_least("--seeds", seeds, 1)
@@ -153,8 +158,24 @@ def learn(
             return result | {"regret_per_episode": e.regret / episodes} | ends
         return result | {"regret_per_episode": learner.regret[-1] / episodes, "curve": learner.regret}
 
-    with progress(f"{problem.name}: runs", seeds) as advance:
-        results = learn_seeds(make, range(seed, seed + seeds), episodes, threads=threads, each=measure, advance=advance)
+    about = {"env": env, "demos": demos, "episodes": episodes, "horizon": horizon, "cost_set": cost_set}
+    about |= {"preset": preset, "known_model": known_model, "samples_only": samples_only, **settings}
+    kept = Kept(out or "runs", {"command": "tabular learn", **about})
+    with (
+        stopping.going_on(stopping.typed()),
+        stopping.deferred(),
+        progress(f"{problem.name}: runs", seeds) as advance,
+    ):
+        results = learn_seeds(
+            make,
+            range(seed, seed + seeds),
+            episodes,
+            threads=threads,
+            each=measure,
+            advance=advance,
+            kept=kept,
+        )
+    kept.remove()
     names = {
         "regret_per_episode": "AL regret per episode" + (" (estimated)" if samples_only else ""),
         "gap_last": "gap of the last policy",
@@ -162,7 +183,7 @@ def learn(
         "gap_bc": "gap of behavioural cloning",
     }
     summary = {name: mean_interval([result[name] for result in results]) for name in names}
-    curves = [result.pop("curve") for result in results if "curve" in result]
+    curves = [np.asarray(result.pop("curve")) for result in results if "curve" in result]
     if out is not None:
         config = {"env": env, "cost_set": cost_set, "preset": preset} | settings
         _write(out, problem, results, curves, demos, config)
@@ -179,7 +200,7 @@ def learn(
             },
             "runs": results,
         }
-        typer.echo(json.dumps(document, indent=2))
+        console.say(json.dumps(document, indent=2))
         return
     sizes = f"H={problem.horizon}, S={problem.n_states}, A={problem.n_actions}"
     table(
@@ -187,9 +208,9 @@ def learn(
         ["", "mean", "± 95 %", "seeds"],
         [[names[name], m.mean, m.half_width, m.n] for name, m in summary.items()],
     )
-    typer.echo("A gap is the worst difference in value to the true expert over the cost set; 0 is perfect.")
+    console.say("A gap is the worst difference in value to the true expert over the cost set; 0 is perfect.")
     if out is not None:
-        typer.echo(f"Curves and picture: {out}")
+        console.say(f"Curves and picture: {out}")
 
 
 def _write(out: Path, problem: Any, results: list[Any], curves: list[Any], demos: int, config: dict[str, Any]) -> None:
@@ -249,7 +270,7 @@ def compare(
         )
     rows = [dataclasses.asdict(row) for row in found]
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
+        console.say(json.dumps(rows, indent=2))
         return
     title = f"{problem.name}, {cost_set} costs, N={demos}, K={episodes:,}: gap to the expert, and its price"
     table(title, [name.replace("_", " ") for name in rows[0]], [list(row.values()) for row in rows])

@@ -1,15 +1,18 @@
 """`oal train`, `oal resume`, `oal eval`: learn from demonstrations, go on, and say how close the learner is."""
 
 import math
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from oal.cli.typed import label, typed
+from oal.errors import InputError
 
 if TYPE_CHECKING:
     from oal.deep.verdict import Certificate
+    from oal.envs import Evaluation
     from oal.lab.run import Run
 
 POLICIES = ["mdpo", "sac", "mdpo-on", "trpo"]
@@ -29,6 +32,8 @@ HORIZON = typer.Option(None, help="Time limit, for an environment that has none.
 THREADS = typer.Option(1, help="Threads of computation; one-thread runs side by side do more together.")
 TRUST = typer.Option(False, "--trust", help="Let the environment's name in the folder import a module or run a file.")
 ENV_AGAIN = typer.Option(None, "--env", help="The run's environment, typed again: in place of --trust.")
+STEP_TIMEOUT = typer.Option(300.0, help="Seconds that a step or reset of the environment may take; 0 for any.")
+CHECKPOINT_SECONDS = typer.Option(120.0, help="Seconds between further checkpoints; 0 for none.")
 QUIET = typer.Option(False, "--quiet", help="No progress bar.")
 TENSORBOARD = typer.Option(False, "--tensorboard", help="Also write TensorBoard events into the run folder.")
 WANDB = typer.Option(None, help="Also log to this Weights & Biases project.")
@@ -56,6 +61,8 @@ def train(
     evaluate_every: int = typer.Option(5_000, help="Steps between evaluations."),
     evaluation_episodes: int = typer.Option(10, help="Episodes per evaluation."),
     checkpoint_every: int = typer.Option(25_000, help="Steps between checkpoints; a multiple of 1,000."),
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    step_timeout: float = STEP_TIMEOUT,
     stop_at_return: float | None = typer.Option(None, help="Stop early once an evaluation reaches this mean return."),
     select: str = typer.Option("distance", help="best.safetensors: nearest to the demonstrations, or largest return."),
     tensorboard: bool = TENSORBOARD,
@@ -91,12 +98,14 @@ def train(
             evaluate_every=evaluate_every,
             evaluation_episodes=evaluation_episodes,
             checkpoint_every=checkpoint_every,
+            checkpoint_seconds=checkpoint_seconds,
+            step_timeout=step_timeout,
             stop_at_return=stop_at_return,
             select=choice("select", select, ("distance", "return")),
         ),
         out if out is not None else Path("runs") / f"{label(env)}-{policy}-{cost}-{seed}",
     )
-    _go(run, quiet=quiet, tensorboard=tensorboard, wandb=wandb)
+    _go(run, quiet=quiet, tensorboard=tensorboard, wandb=wandb, threads=threads)
 
 
 def clone(
@@ -111,13 +120,13 @@ def clone(
     out: Path | None = typer.Option(None, help="Run folder; default runs/ENV-clone-SEED."),
     horizon: int | None = HORIZON,
     evaluation_episodes: int = typer.Option(10, help="Episodes of the evaluation at the end."),
+    step_timeout: float = STEP_TIMEOUT,
     threads: int = THREADS,
     quiet: bool = QUIET,
 ) -> None:
     """Clone the demonstrations' actions, without touching the environment: the baseline to beat."""
     _prepare(threads)
     typed(env)
-    from oal.base import console
     from oal.deep.bc import BCConfig
     from oal.lab import run as training
 
@@ -132,9 +141,16 @@ def clone(
         seed=seed,
         horizon=horizon,
         evaluation_episodes=evaluation_episodes,
+        step_timeout=step_timeout,
         progress_bar=not quiet,
     )
-    console.say(f"{folder}: {_return(evaluation.mean_return)} over {evaluation_episodes} episodes")
+    _say_cloned(folder, evaluation)
+
+
+def _say_cloned(folder: Path, evaluation: "Evaluation") -> None:
+    from oal.base import console
+
+    console.say(f"{folder}: {_return(evaluation.mean_return)} over {len(evaluation.returns)} episodes")
 
 
 def resume(
@@ -150,10 +166,16 @@ def resume(
     """Go on with a run from its last checkpoint, exactly as if it had never been stopped."""
     _prepare(threads)
     typed(env, trust=trust)
+    from oal.base.folder import RunFolder
     from oal.lab import run as training
 
-    going = training.resume(run, total_steps=steps, trust=trust, env=env)
-    _go(going, quiet=quiet, tensorboard=tensorboard, wandb=wandb)
+    if RunFolder.open(run).kind == training.CLONE_KIND:
+        if steps is not None:
+            raise InputError(f"{run} is cloning, which takes no steps in an environment: leave out --steps")
+        _say_cloned(run, training.resume_clone(run, trust=trust, env=env, progress_bar=not quiet))
+        return
+    resumed = training.resume(run, total_steps=steps, trust=trust, env=env)
+    _go(resumed, quiet=quiet, tensorboard=tensorboard, wandb=wandb, threads=threads)
 
 
 def evaluate(
@@ -215,8 +237,8 @@ def _return(value: float | None) -> str:
     return "no reward" if value is None or math.isnan(value) else f"return {value:.1f}"
 
 
-def _go(run: "Run", *, quiet: bool, tensorboard: bool, wandb: str | None) -> None:
-    from oal.base import console
+def _go(run: "Run", *, quiet: bool, tensorboard: bool, wandb: str | None, threads: int) -> None:
+    from oal.base import console, stopping
     from oal.deep import callbacks
 
     sinks: list[Any] = []
@@ -224,7 +246,11 @@ def _go(run: "Run", *, quiet: bool, tensorboard: bool, wandb: str | None) -> Non
         sinks.append(callbacks.tensorboard_sink(run.folder.path / "tensorboard"))
     if wandb is not None:
         sinks.append(callbacks.wandb_sink(wandb, run.config.to_json(), name=run.folder.path.name))
-    learner = run.go(progress_bar=not quiet, sinks=sinks)
+    options = [run.command, *(["--tensorboard"] if tensorboard else [])]
+    options += [] if wandb is None else ["--wandb", shlex.quote(wandb)]
+    options += [] if threads == 1 else ["--threads", str(threads)]
+    with stopping.going_on(" ".join(options)):
+        learner = run.go(progress_bar=not quiet, sinks=sinks)
     returns = [record.get("evaluation_return") for record in run.folder.records()]
     last = next((value for value in reversed(returns) if value is not None), None)
     expert = run.folder.metadata.get("expert_return")

@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from oal.base import console, seeding
+from oal.base import console, seeding, stopping
 from oal.deep import nets
 from oal.deep.nets import MLP, Activation, Layer
 from oal.deep.normaliser import Normaliser
+from oal.deep.paused import PausedCloning
 from oal.deep.policy import Policy
 from oal.demos import Demos, Trajectory
 from oal.demos.pairs import Encoded, encode
@@ -212,8 +213,12 @@ def clone_members(
     seed: int = 0,
     activation: Activation = "relu",
     progress_bar: bool = False,
+    paused: PausedCloning | None = None,
 ) -> tuple[list[MLP], History]:
-    """Fit several actors to the same demonstrations in one program, each from its own weights and in its own order."""
+    """Fit several actors to the same demonstrations in one program, each from its own weights and in its own order.
+
+    `paused` keeps the fit under way, and goes on from where it was stopped.
+    """
     for actor in actors:
         _check_actor(actor, spec)
     training, validation = _split(demos, spec, config, seed)
@@ -226,8 +231,7 @@ def clone_members(
     data, held_out = jax.tree.map(jnp.asarray, (training, validation))
     streams = [("cloning",), *(("cloning", i) for i in range(1, len(actors)))]
     keys = jnp.stack([jax.random.split(jax.random.key(seeding.integer(seed, *stream)), total) for stream in streams])
-    losses: list[float] = []
-    validated: list[float] = []
+    fit, losses, validated = (fit, [], []) if paused is None else paused.taken(fit)
     with console.progress(f"cloning {spec.env_id}", total, enabled=progress_bar) as advance:
         while len(losses) < total:
             done = len(losses)
@@ -242,6 +246,9 @@ def clone_members(
                     f"({config.learning_rate:g})"
                 )
             advance(len(losses) - done, f"loss {losses[-1]:.4f}")
+            if paused is not None:
+                paused.keep(fit, losses, validated)
+            stopping.check()
     members = [jax.tree.map(lambda leaf, i=i: leaf[i], fit.average) for i in range(len(actors))]
     return members, History(np.array(losses), None if validation is None else np.array(validated))
 
@@ -325,10 +332,16 @@ class BC:
         self.members = start_members(self.spec, hidden, self.config.members, seed)
         self.history: History | None = None
 
-    def learn(self, *, progress_bar: bool = False) -> Self:
-        """Clone for the configuration's updates."""
+    def learn(self, *, progress_bar: bool = False, paused: PausedCloning | None = None) -> Self:
+        """Clone for the configuration's updates; `paused` is as in `clone_members`."""
         self.members, self.history = clone_members(
-            self.members, self._episodes, spec=self.spec, config=self.config, seed=self.seed, progress_bar=progress_bar
+            self.members,
+            self._episodes,
+            spec=self.spec,
+            config=self.config,
+            seed=self.seed,
+            progress_bar=progress_bar,
+            paused=paused,
         )
         return self
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from oal.base import stopping
 from oal.deep.loop import OAL, Scored
 from oal.envs import Evaluation
 from oal.errors import InputError, MissingExtraError, at_least, choice
@@ -119,14 +120,28 @@ class Record(Every):
 
 
 class Checkpoint(Every):
-    """Save everything; the checkpoint before it is kept too."""
+    """Save everything; the checkpoint before it is kept too. A signal that asks to stop is answered here.
 
-    def __init__(self, every: int, path: str | os.PathLike[str]) -> None:
+    Also by the clock, every so many `seconds` (0: never), unless a simulator's state cannot be saved: episodes end with
+    a checkpoint there, and what is learned must not depend on the clock.
+    """
+
+    def __init__(self, every: int, path: str | os.PathLike[str], *, seconds: float = stopping.KEEP_SECONDS) -> None:
         super().__init__(every)
-        self.path = Path(path)
+        at_least("seconds", seconds, 0)
+        self.path, self.pace = Path(path), stopping.Pace(seconds)
 
-    def act(self, learner: OAL) -> None:
-        learner.save(self.path, keep_previous=True)
+    def due(self, learner: OAL) -> bool:
+        if super().due(learner) or stopping.asked():
+            return True
+        if self.pace.due() and learner.envs.state() is None:
+            self.pace.seconds = 0
+        return self.pace.due()
+
+    def act(self, learner: OAL) -> bool:
+        with self.pace.keeping():
+            learner.save(self.path, keep_previous=True)
+        return not stopping.asked()
 
 
 class StopAtReturn:

@@ -1,6 +1,5 @@
 """A learned cost alone: call it on arrays, put it around an environment as its reward, look at it, save and load it."""
 
-import csv
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -14,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from oal.base import checkpoint, files
+from oal.base import checkpoint, files, jsontext
 from oal.base import config as configs
+from oal.base.limits import damage
 from oal.deep.costs import COSTS, CostBase, CostView, FeatureFunction, LinearConfig, cost_player
 from oal.deep.normaliser import Normaliser
 from oal.deep.replay import Pairs
@@ -286,11 +286,8 @@ class LearnedCost:
         elif suffix == ".json":
             files.write_json(path, self.to_json())
         else:
-            weights = self.weights()
-            with files.replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-                writer = csv.writer(file)
-                writer.writerow(("feature", "weight"))
-                writer.writerows([*weights, ("absorbing", self.absorbing)])
+            rows = [*self.weights(), ("absorbing", self.absorbing)]
+            files.write_csv(path, [{"feature": name, "weight": weight} for name, weight in rows])
 
     # ----- files
 
@@ -314,11 +311,20 @@ class LearnedCost:
     def load(cls, path: str | os.PathLike[str], *, features: FeatureFunction | None = None) -> "LearnedCost":
         """Read a cost that `save` wrote; one of a user's features needs the feature function again."""
         arrays, saved = checkpoint.load(path, kind=KIND)
+        with damage(f"{path}: the cost is not complete, or damaged"):
+            return cls._loaded(str(path), arrays, saved, features)
+
+    @classmethod
+    def _loaded(
+        cls, path: str, arrays: Mapping[str, np.ndarray], saved: Mapping[str, Any], features: FeatureFunction | None
+    ) -> "LearnedCost":
         try:
             kind = COSTS[choice("cost", saved["cost"], COSTS)]
             config = configs.build(kind.Config, saved["config"], name="cost")
             spec = EnvSpec.from_json(saved["environment"])
-            gamma, names, info = saved["gamma"], saved["names"], saved["info"]
+            gamma = jsontext.expect(saved["gamma"], f"{path}: gamma", float)
+            names = [jsontext.expect(each, f"{path}: a name", str) for each in saved["names"]]
+            info = jsontext.expect(saved["info"], f"{path}: info", dict)
         except KeyError as error:
             raise InputError(f"{path}: the cost lacks {error}") from None
         if isinstance(config, LinearConfig) and config.features == "function" and features is None:

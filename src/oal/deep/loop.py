@@ -21,6 +21,7 @@ from gymnasium.vector import VectorEnv
 
 from oal.base import checkpoint, console, seeding
 from oal.base.arrays import below, prefixed
+from oal.base.limits import damage
 from oal.deep import bc, presets
 from oal.deep.al_regret import RegretMeter
 from oal.deep.certificate import imitation_distance
@@ -359,6 +360,7 @@ class OAL:
             "policy": policy_info,
             "memory": counters,
             "envs": simulators[1] if simulators else None,
+            "finished": self.envs.finished,
             "action_rng": self._action_rng.bit_generator.state,
             "cost_rng": self._cost_rng.bit_generator.state,
             "absorbing_masses": list(self._absorbing_masses),
@@ -376,7 +378,8 @@ class OAL:
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Take back what `save` wrote."""
         arrays, info = checkpoint.load_newest(path, kind=KIND, mapped=["memory/rows"])
-        self._restore(arrays, info)
+        with damage(f"{path}: not a checkpoint of this learner, or damaged"):
+            self._restore(arrays, info)
 
     def _restore(self, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
         self.player.restore(arrays, info["policy"])
@@ -394,7 +397,7 @@ class OAL:
             self.envs.restore(below("envs", arrays), info["envs"])
         else:
             self._restart()
-            self.envs.finished = []
+            self.envs.finished = [(float(total), int(length)) for total, length in info.get("finished", [])]
 
     @classmethod
     def load(
@@ -411,19 +414,20 @@ class OAL:
         Players that were objects, and a feature function, are given again.
         """
         arrays, info = checkpoint.load_newest(path, kind=KIND, mapped=["memory/rows"])
-        spec, config = EnvSpec.from_json(info["environment"]), LearnerConfig.from_json(info["config"])
-        packed = below("demos", arrays)
-        learner = cls(
-            spec.env_id if env is None else env,
-            unpack(packed, spec.env_id) if packed else None,
-            policy,
-            cost,
-            config=config,
-            seed=info["seed"],
-            horizon=info["horizon"],
-            features=features,
-        )
-        learner._restore(arrays, info)
+        with damage(f"{path}: not a checkpoint of a learner, or damaged"):
+            spec, config = EnvSpec.from_json(info["environment"]), LearnerConfig.from_json(info["config"])
+            packed = below("demos", arrays)
+            learner = cls(
+                spec.env_id if env is None else env,
+                unpack(packed, spec.env_id) if packed else None,
+                policy,
+                cost,
+                config=config,
+                seed=info["seed"],
+                horizon=info["horizon"],
+                features=features,
+            )
+            learner._restore(arrays, info)
         return learner
 
     def close(self) -> None:

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from oal.base import checkpoint
+from oal.base import checkpoint, jsontext
+from oal.base.limits import damage
 from oal.deep.nets import MLP, Activation, HostActor, Layer
 from oal.deep.normaliser import Normaliser
 from oal.envs import ActionCodec, EnvSpec
 from oal.envs.names import input_names
-from oal.errors import InputError, choice
+from oal.errors import InputError, choice, whole
 
 
 class Policy:
@@ -89,13 +90,29 @@ class Policy:
     def load(cls, path: str | os.PathLike[str]) -> "Policy":
         """Read a policy that `save` wrote."""
         arrays, info = checkpoint.load(path, kind="policy")
-        try:
+        with damage(f"{path}: the policy is not complete, or damaged"):
+            count = whole(f"{path}: the number of layers", info["layers"], 1)
+            if count > len(arrays):
+                raise InputError(f"{path}: the policy has {len(arrays)} arrays for {count} layers")
             layers = tuple(
-                Layer(arrays[f"actor/{index}/weight"], arrays[f"actor/{index}/bias"]) for index in range(info["layers"])
+                Layer(arrays[f"actor/{index}/weight"], arrays[f"actor/{index}/bias"]) for index in range(count)
             )
             activation = choice("activation", info.get("activation", "relu"), ("relu", "tanh"))
-            spec = EnvSpec.from_json(info["env"])
+            spec, about = EnvSpec.from_json(info["env"]), jsontext.expect(info["info"], f"{path}: info", dict)
+            _check_layers(str(path), layers, spec)
             normaliser = Normaliser.from_arrays(arrays, spec.observation_size, path)
-            return cls(spec, layers, normaliser=normaliser, activation=activation, info=info["info"])
-        except KeyError as error:
-            raise InputError(f"{path}: the policy lacks {error}") from None
+            return cls(spec, layers, normaliser=normaliser, activation=activation, info=about)
+
+
+def _check_layers(path: str, layers: MLP, spec: EnvSpec) -> None:
+    """Refuse weights that do not lead from the environment's observations to its actions."""
+    size = spec.observation_size
+    for index, (weight, bias) in enumerate(layers):
+        shapes = np.shape(weight), np.shape(bias)
+        if shapes != ((size, *shapes[1]), shapes[1]) or len(shapes[1]) != 1 or weight.dtype != np.float32:
+            raise InputError(f"{path}: layer {index} is {shapes[0]} and {shapes[1]}, and takes {size} numbers")
+        if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
+            raise InputError(f"{path}: layer {index} has a weight that is not finite")
+        size = shapes[1][0]
+    if size != spec.action_size * (2 if spec.kind == "continuous" else 1):
+        raise InputError(f"{path}: the last layer gives {size} numbers, for {spec.action_size} actions ({spec.kind})")

@@ -1,5 +1,6 @@
 """Steps in memory: the learner's replay on the host, and the demonstrations in the same layout."""
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +15,20 @@ if TYPE_CHECKING:
 
 Weigh = Callable[["Int[np.ndarray, '*n']"], "Float[np.ndarray, '*n']"]
 """Times of steps within their episodes -> how much each step counts."""
+
+
+def check_memory(capacity: int, width: int) -> None:
+    """Refuse a memory that is larger than this machine's: it would fill up hours later."""
+    needed = 4 * capacity * width
+    try:
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not on every system
+        return
+    if 0 < there < needed:
+        raise InputError(
+            f"a memory of {capacity:,} steps of {width:,} numbers takes {needed / 1e9:,.1f} GB, and this machine has "
+            f"{there / 1e9:,.1f} GB: lower replay.capacity, or make the observations smaller"
+        )
 
 
 class Pairs(NamedTuple):
@@ -48,7 +63,9 @@ class Replay:
         self.capacity = capacity
         self.observation_size = observation_size
         self.action_size = action_size
-        self.rows = np.zeros((capacity, 2 * observation_size + action_size + 2), np.float32)
+        width = 2 * observation_size + action_size + 2
+        check_memory(capacity, width)
+        self.rows = np.zeros((capacity, width), np.float32)
         self.times = np.zeros(capacity, np.int32)
         """Each transition's step within its episode."""
         self.size = 0

@@ -7,7 +7,9 @@ import gymnasium as gym
 import numpy as np
 
 from oal.base.seeding import generator, integer
-from oal.envs.spec import Act, ActionCodec, EnvSource, EnvSpec, describe, flattener, make, uniform_actions
+from oal.envs.hangs import watch
+from oal.envs.observations import observation_reader
+from oal.envs.spec import Act, ActionCodec, EnvSource, EnvSpec, describe, make, uniform_actions
 from oal.errors import at_least
 
 if TYPE_CHECKING:
@@ -95,7 +97,7 @@ class EpisodeRunner:
         self.envs = [make(source, horizon=horizon) for _ in range(parallel)]
         self.spec = describe(self.envs[0], horizon=horizon)
         self.codec = ActionCodec(self.spec)
-        self._flatten = flattener(self.envs[0].observation_space)
+        self._read = observation_reader(self.envs[0].observation_space, self.spec.env_id)
 
     def run(self, act: Act, seeds: Sequence[int]) -> list[Episode]:
         """Run one episode from each reset seed, by a function of flat observations that gives encoded actions."""
@@ -118,8 +120,10 @@ class EpisodeRunner:
         observations: list[list[np.ndarray]] = []
         initial_states = []
         for env, seed in zip(self.envs, seeds, strict=False):
+            watch.calls += 1
             observation, _ = env.reset(seed=seed)
             raw.append(observation)
+            watch.calls += 1
             observations.append([self._flat(observation)])
             initial_states.append(simulator_state(env))
         actions: list[list[Any]] = [[] for _ in seeds]
@@ -130,7 +134,9 @@ class EpisodeRunner:
             chosen = choose([Shown(seeds[i], len(actions[i]), raw[i], observations[i][-1]) for i in running])
             still = []
             for i, action in zip(running, chosen, strict=True):
+                watch.calls += 1
                 observation, reward, terminated, truncated, info = self.envs[i].step(action)
+                watch.calls += 1
                 raw[i] = observation
                 observations[i].append(self._flat(observation))
                 actions[i].append(action)
@@ -155,7 +161,7 @@ class EpisodeRunner:
 
     def _flat(self, observation: Any) -> np.ndarray:
         # a copy: some environments hand out one buffer again and again
-        return np.array(observation if self._flatten is None else self._flatten(observation), np.float32)
+        return np.array(self._read(observation), np.float32)
 
     def evaluate(self, act: Act, seeds: Sequence[int]) -> Evaluation:
         """Run one episode from each reset seed and keep the returns, lengths and successes."""

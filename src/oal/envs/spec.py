@@ -21,10 +21,13 @@ from gymnasium.vector import VectorEnv
 from oal.base import jsontext
 from oal.base.spaces import flatten, is_composite, refuse_pictures, space_from_json, space_to_json
 from oal.envs.sources import EnvSource, call, resolved
-from oal.errors import InputError, at_least, shortened
+from oal.errors import InputError, at_least, choice, is_whole, shortened, whole
 
 Act = Callable[[np.ndarray], np.ndarray]
 """Observations [n, O] -> encoded actions [n, A]."""
+LARGEST = 1 << 62
+MAX_OBSERVATION = 1 << 18
+"""Numbers of an observation: some more than the pixels of an Atari game's screen."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class EnvSpec:
             raise InputError(f"the description of the environment cannot be read ({error})") from None
         where = "the description of the environment"
         id_from_file(spec.env_id, where)
+        spec._check()
         jsontext.expect(spec.observation_space, f"{where}: observation_space", str)
         if spec.space is not None and spaces.flatdim(spec.space) != spec.observation_size:
             raise InputError(f"{where}: its observation space is not of {shortened(spec.observation_size)} numbers")
@@ -99,6 +103,27 @@ class EnvSpec:
             return values.astype(np.float32)
         return flatten("observations", space, values).astype(np.float32)
 
+    def _check(self) -> None:
+        """Refuse what `describe` cannot have said: networks and memories are made in these sizes."""
+        where = "the description of the environment:"
+        choice(f"{where} kind", shortened(self.kind).strip("'"), ("continuous", "discrete"))
+        for name in ("observation_size", "action_size"):
+            if whole(f"{where} {name}", getattr(self, name), 1) > MAX_OBSERVATION:
+                raise InputError(f"{where} {name} is {getattr(self, name)}: at most {MAX_OBSERVATION} are learned from")
+        whole(f"{where} horizon", self.horizon, 0)
+        if not is_whole(self.action_start) or not -LARGEST <= self.action_start <= LARGEST:
+            raise InputError(f"{where} action_start is {shortened(self.action_start)}: it must be a whole number")
+        if self.kind == "discrete":
+            return
+        for name in ("action_low", "action_high"):
+            bounds = getattr(self, name)
+            numbers = isinstance(bounds, tuple) and all(type(b) in (int, float) and math.isfinite(b) for b in bounds)
+            if not numbers or len(bounds) != self.action_size:
+                raise InputError(f"{where} {name} is {shortened(bounds)}: it must list {self.action_size} numbers")
+        shape = self.action_shape
+        if not isinstance(shape, tuple) or not all(map(is_whole, shape)) or math.prod(shape) != self.action_size:
+            raise InputError(f"{where} action_shape is {shortened(shape)}, of {self.action_size} numbers")
+
 
 def id_from_file(env_id: Any, where: str, *, trust: bool = False) -> str:
     """Return an environment's id that was read from a file; one that would run code needs `trust`.
@@ -124,6 +149,13 @@ def describe(env: gym.Env | VectorEnv, *, horizon: int | None = None) -> EnvSpec
     if not observation_space.is_np_flattenable:
         raise InputError(f"{env_id}: observations of {observation_space} have no fixed size and cannot be flattened")
     refuse_pictures(env_id, observation_space)
+    size = spaces.flatdim(observation_space)
+    if size > MAX_OBSERVATION:
+        raise InputError(
+            f"{env_id}: observations of {observation_space} are {size:,} numbers, at most {MAX_OBSERVATION:,} are "
+            f"learned from: a memory of a million steps takes {8e6 * size / 1e12:.1f} TB, and a layer of 256 units "
+            f"{1024 * size / 1e9:.1f} GB; make them smaller with a wrapper"
+        )
     steps = horizon if horizon is not None else time_limit(env)
     if steps is None:
         raise InputError(
@@ -133,7 +165,7 @@ def describe(env: gym.Env | VectorEnv, *, horizon: int | None = None) -> EnvSpec
     at_least("horizon", steps, 1)
     common: dict[str, Any] = {
         "env_id": env_id,
-        "observation_size": spaces.flatdim(observation_space),
+        "observation_size": size,
         "horizon": int(steps),
         "observation_space": _space_text(observation_space),
     }

@@ -14,6 +14,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from oal.base.arrays import below, prefixed
 from oal.base.seeding import integer
 from oal.envs import snapshots
+from oal.envs.hangs import watch
+from oal.envs.observations import observation_reader
 from oal.envs.spec import ActionCodec, EnvSource, describe, flattener, make
 from oal.errors import InputError, at_least
 
@@ -52,7 +54,7 @@ class Envs:
         self.spec = describe(self.envs[0], horizon=horizon)
         self.codec = ActionCodec(self.spec)
         self.observation_space, self.action_space = self.envs[0].observation_space, self.envs[0].action_space
-        self._flatten = flattener(self.observation_space)
+        self._read = observation_reader(self.observation_space, self.spec.env_id)
         self._seed, self._purpose = seed, purpose
         self._shape = (count, self.spec.observation_size)
         self.finished: list[tuple[float, int]] = []
@@ -72,8 +74,10 @@ class Envs:
         """Begin new episodes in all environments, seeded by `index`."""
         self.observation = np.empty(self._shape, np.float32)
         for i, env in enumerate(self.envs):
+            watch.calls += 1
             observation, _ = env.reset(seed=integer(self._seed, self._purpose, index, i))
-            self.observation[i] = observation if self._flatten is None else self._flatten(observation)
+            watch.calls += 1
+            self.observation[i] = self._read(observation)
         self.episode_returns = [0.0] * len(self.envs)
         self.episode_lengths = [0] * len(self.envs)
 
@@ -83,15 +87,17 @@ class Envs:
         A fast simulator's step costs as much as a few dozen operations of NumPy, so each one here counts.
         """
         actions = self.codec.decode_inside(encoded)
-        flatten, returns, lengths = self._flatten, self.episode_returns, self.episode_lengths
+        read, returns, lengths = self._read, self.episode_returns, self.episode_lengths
         successor, costs = np.empty(self._shape, np.float32), np.empty(self._shape[0], np.float32)
         ends = []
         for i, env in enumerate(self.envs):
+            watch.calls += 1
             observation, reward, terminated, truncated, _ = env.step(actions[i])
+            watch.calls += 1
             reward = math.nan if reward is None else float(reward)
             if not math.isfinite(reward) and (self.needs_reward or math.isinf(reward)):
                 raise InputError(f"{self.spec.env_id} gave the reward {reward} at step {lengths[i]}")
-            successor[i] = observation if flatten is None else flatten(observation)
+            successor[i] = read(observation)
             costs[i] = -reward if reward == reward else 0.0
             returns[i] += reward
             lengths[i] += 1
@@ -104,8 +110,10 @@ class Envs:
                 terminations[i], truncations[i] = terminated, truncated
                 self.finished.append((returns[i], lengths[i]))
                 returns[i], lengths[i] = 0.0, 0
+                watch.calls += 1
                 observation, _ = self.envs[i].reset()
-                following[i] = observation if flatten is None else flatten(observation)
+                watch.calls += 1
+                following[i] = read(observation)
         step = Step(self.observation, encoded, costs, successor, terminations, truncations, self._always)
         self.observation = following
         return step
@@ -162,6 +170,7 @@ class VectorEnvs:
         self.mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self.observation_space, self.action_space = env.single_observation_space, env.single_action_space
         self._flatten = flattener(self.observation_space)
+        self._read = observation_reader(self.observation_space, self.spec.env_id)
         self._seed, self._purpose = seed, purpose
         self.finished: list[tuple[float, int]] = []
         self.needs_reward = True
@@ -173,7 +182,9 @@ class VectorEnvs:
     def restart(self, index: int) -> None:
         """Begin new episodes in all environments, seeded by `index`."""
         seeds: Any = [integer(self._seed, self._purpose, index, i) for i in range(len(self))]
+        watch.calls += 1
         observation, _ = self.env.reset(seed=seeds)
+        watch.calls += 1
         self.observation = self._flat(observation)
         self.episode_returns = np.zeros(len(self))
         self.episode_lengths = np.zeros(len(self), np.int64)
@@ -181,14 +192,19 @@ class VectorEnvs:
 
     def _flat(self, observations: Any) -> np.ndarray:
         if self._flatten is None:
-            return np.array(observations, np.float32)
+            shape = (len(self), *(self.observation_space.shape or ()))
+            if np.shape(observations) != shape:
+                raise InputError(f"{self.spec.env_id} gave observations of shape {np.shape(observations)}, not {shape}")
+            return np.array([self._read(part) for part in observations], np.float32)
         parts = gym.vector.utils.iterate(self.env.observation_space, observations)
-        return np.stack([self._flatten(part) for part in parts])
+        return np.stack([self._read(part) for part in parts])
 
     def step(self, encoded: np.ndarray) -> Step:
         """Take encoded actions [n, A]; `next_observation` is the true successor in every mode."""
         actions = np.stack([np.asarray(action) for action in self.codec.decode(encoded)])
+        watch.calls += 1
         observation, reward, terminated, truncated, info = self.env.step(actions)
+        watch.calls += 1
         returned = self._flat(observation)
         successor = returned
         valid = ~self._resetting
@@ -200,10 +216,12 @@ class VectorEnvs:
             successor = returned.copy()
             finals = info["final_obs"]
             for i in np.flatnonzero(done):
-                successor[i] = finals[i] if self._flatten is None else self._flatten(finals[i])
+                successor[i] = self._read(finals[i])
         following = returned
         if self.mode is AutoresetMode.DISABLED and done.any():
+            watch.calls += 1
             observation, _ = self.env.reset(options={"reset_mask": done})
+            watch.calls += 1
             following = np.where(done[:, None], self._flat(observation), returned)
         self.episode_returns += np.where(valid, reward, 0.0)
         self.episode_lengths += valid

@@ -18,14 +18,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from oal.base import stopping
 from oal.base.folder import RunFolder
 from oal.errors import InputError, MissingExtraError, at_least
 from oal.lab import worker
 from oal.lab.storage import Storage
 from oal.lab.worker import Job
 
-GRACE_SECONDS = 20.0
-"""How long a worker that is told to stop may take to say so in its run folder."""
+GRACE_SECONDS = 60.0
+"""How long a worker that is told to stop may take to come to the end of a block and write a checkpoint."""
 SYNC_SECONDS = 30.0
 """How often an unfinished run is uploaded to a storage, and its records downloaded from there."""
 LOG = "worker.log"
@@ -70,7 +71,8 @@ class Inline:
     def ended(self, timeout: float) -> list[Ending]:
         job = self._waiting.pop()
         code = worker.execute(job)
-        if code == worker.STOPPED:  # Ctrl-C reached the run first; it is meant for the sweep
+        if code == worker.STOPPED:  # the signal reached the run first; it is meant for the sweep
+            stopping.check()
             raise KeyboardInterrupt
         return [Ending(job, code)]
 

@@ -4,8 +4,10 @@ The folder is the only contract with reporting (see `oal.base.folder`). A run th
 its last checkpoint exactly as if it had never been stopped.
 """
 
+import shlex
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,14 +15,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oal import demos
-from oal.base import checkpoint, console, files, seeding
+from oal.base import checkpoint, console, files, seeding, stopping
 from oal.base import config as configs
 from oal.base.folder import RunFolder
+from oal.base.jsontext import expect
 from oal.base.provenance import provenance
 from oal.deep import callbacks, certificate
 from oal.deep.bc import BC, BCConfig
 from oal.deep.learned_cost import LearnedCost, input_names
 from oal.deep.loop import KIND, OAL, Callback
+from oal.deep.paused import PausedCloning
 from oal.deep.policy import Policy
 from oal.deep.presets import LearnerConfig
 from oal.deep.verdict import Certificate
@@ -34,15 +38,18 @@ from oal.envs import (
     UniformPolicy,
     describe,
     evaluate,
+    hangs,
     id_from_file,
     make,
     record_video,
 )
-from oal.errors import InputError, at_least
+from oal.errors import InputError, at_least, whole
 
 EXPERT = "expert"
 RANDOM_EPISODES = 10
 """Episodes that measure what a random policy earns, the zero of the normalised return."""
+_LATER = ("checkpoint_seconds", "step_timeout")
+"""Fields that came later and change no result: a run that leaves them as they are has the name it always had."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,10 @@ class RunConfig:
     evaluate_every: int = 5_000
     evaluation_episodes: int = 10
     checkpoint_every: int = 25_000
+    checkpoint_seconds: float = stopping.KEEP_SECONDS
+    """Checkpoints by the clock, between those; 0: none."""
+    step_timeout: float = hangs.TIMEOUT_SECONDS
+    """Seconds that a step or a reset of the environment may take; 0: any."""
     stop_at_return: float | None = None
     select: callbacks.Select = "distance"
     """What best.safetensors is: the policy nearest to the demonstrations, or the one with the largest return."""
@@ -74,6 +85,8 @@ class RunConfig:
             at_least("trajectories", self.trajectories, 1)
         for name in ("subsample", "log_every", "evaluate_every", "evaluation_episodes", "checkpoint_every"):
             at_least(name, getattr(self, name), 1)
+        at_least("checkpoint_seconds", self.checkpoint_seconds, 0)
+        at_least("step_timeout", self.step_timeout, 0)
         if self.checkpoint_every % self.log_every:
             raise InputError(
                 f"checkpoint_every is {self.checkpoint_every}: it must be a multiple of log_every ({self.log_every}), "
@@ -92,6 +105,9 @@ class RunConfig:
     def to_json(self) -> dict[str, Any]:
         """One flat object: the run's fields and the learner's beside them."""
         run = asdict(self)
+        for name in _LATER:
+            if run[name] == getattr(RunConfig, name):
+                del run[name]
         return {"algorithm": self.algorithm} | run.pop("learner") | run
 
     @classmethod
@@ -127,21 +143,26 @@ class Run:
             steps.append(callbacks.StopAtReturn(config.stop_at_return))
         steps += [
             record,
-            callbacks.Checkpoint(config.checkpoint_every, folder.checkpoint),
+            callbacks.Checkpoint(config.checkpoint_every, folder.checkpoint, seconds=config.checkpoint_seconds),
             self._say_where,
         ]
         folder.set_status("running", step=learner.step)
         try:
-            # a run that was killed after its early stop has nothing more to learn
-            if config.stop_at_return is None or highest < config.stop_at_return:
-                if learner.pretrain(progress_bar=progress_bar):
-                    # the clone is the first policy, and what learning is measured by
-                    learner.policy().save(folder.clone)
-                    evaluation.act(learner)
-                    record.act(learner)
-                learner.learn(config.total_steps, callback=steps, progress_bar=progress_bar)
-            self._finish()
+            with stopping.going_on(self.command), stopping.deferred(), self._limited():
+                # a run that was killed after its early stop has nothing more to learn
+                if config.stop_at_return is None or highest < config.stop_at_return:
+                    if learner.pretrain(progress_bar=progress_bar):
+                        # the clone is the first policy, and what learning is measured by
+                        learner.policy().save(folder.clone)
+                        evaluation.act(learner)
+                        record.act(learner)
+                    learner.learn(config.total_steps, callback=steps, progress_bar=progress_bar)
+                if learner.step < config.total_steps:
+                    stopping.check()
+                self._finish()
         except KeyboardInterrupt:
+            if folder.status["status"] == "finished":  # the signal came too late to stop anything
+                raise
             folder.set_status("stopped", step=learner.step)
             raise
         except BaseException as error:
@@ -150,6 +171,17 @@ class Run:
         finally:
             folder.release()
         return learner
+
+    def _limited(self) -> AbstractContextManager[None]:
+        def give_up(error: InputError) -> None:
+            self.folder.set_status("failed", step=self.learner.step, error=str(error))
+
+        return hangs.limited(self.config.step_timeout, self.config.env, give_up=give_up)
+
+    @property
+    def command(self) -> str:
+        """The command that goes on with this run."""
+        return _resume_command(self.folder.path, self.config.env)
 
     def _say_where(self, learner: OAL) -> None:
         if learner.passed(self.config.log_every):
@@ -240,23 +272,27 @@ def start(config: RunConfig, path: str | Path, *, demonstrations: tuple[Demos, D
     if chosen is None and config.learner.cost is not None:
         chosen, held_out = select(config.demos, config.env, trajectories=config.trajectories)
     kept = None if chosen is None else chosen.subsample(config.subsample)
-    learner = _learner(config, kept)
-    about = (learner.spec, config.env, config.seed, config.horizon, config.subsample)
-    metadata = _metadata(chosen, held_out, *about) | {
-        "environment_state": "saved" if learner.envs.state() is not None else "episodes restart at each checkpoint",
-    }
+    with hangs.limited(config.step_timeout, config.env):
+        learner = _learner(config, kept)
+        about = (learner.spec, config.env, config.seed, config.horizon, config.subsample)
+        metadata = _metadata(chosen, held_out, *about) | {
+            "environment_state": "saved" if learner.envs.state() is not None else "episodes restart at each checkpoint",
+        }
     learner.rewarded = metadata.get("rewarded") is not False
     if config.stop_at_return is not None and not learner.rewarded:
         raise InputError(f"{config.env} gives no reward, or always the same: it cannot be stopped at a return")
-    folder = RunFolder.create(path, config.to_json(), metadata, kind=config.kind)
-    try:
-        if held_out is not None:
-            held_out.save(folder.held_out)
-        if kept is not None:
-            kept.save(folder.demos)  # last: a folder that has them can be resumed
-    except BaseException:
-        folder.release()
-        raise
+    with stopping.going_on(_resume_command(path, config.env)), stopping.deferred():
+        folder = RunFolder.create(path, config.to_json(), metadata, kind=config.kind)
+        try:
+            if held_out is not None:
+                held_out.save(folder.held_out)
+            if kept is not None:
+                kept.save(folder.demos)  # last: a folder that has them can be resumed
+            if stopping.asked():
+                folder.set_status("stopped", step=0)
+        except BaseException:
+            folder.release()
+            raise
     return Run(folder, config, learner)
 
 
@@ -292,7 +328,8 @@ def resume(path: str | Path, *, total_steps: int | None = None, trust: bool = Fa
             config = replace(config, total_steps=total_steps)
         if (config.env, config.total_steps) != (folder.config["env"], folder.config["total_steps"]):
             folder.describe(config.to_json(), folder.metadata, kind=config.kind)
-        learner = _learner(config, None if config.learner.cost is None else demos.load(folder.demos))
+        with hangs.limited(config.step_timeout, config.env):
+            learner = _learner(config, None if config.learner.cost is None else demos.load(folder.demos))
         learner.rewarded = folder.metadata.get("rewarded") is not False
         begun = checkpoint.exists(folder.checkpoint)
         if begun:
@@ -302,6 +339,11 @@ def resume(path: str | Path, *, total_steps: int | None = None, trust: bool = Fa
         folder.release()
         raise
     return Run(folder, config, learner)
+
+
+def _resume_command(path: str | Path, env: str) -> str:
+    # an id that imports a module was typed by the user once, and comes from the folder then
+    return f"oal resume {shlex.quote(str(path))}{' --trust' if ':' in env else ''}"
 
 
 def _learner(config: RunConfig, chosen: Demos | None) -> OAL:
@@ -325,6 +367,7 @@ def clone(
     seed: int = 0,
     horizon: int | None = None,
     evaluation_episodes: int = 10,
+    step_timeout: float = hangs.TIMEOUT_SECONDS,
     progress_bar: bool = False,
 ) -> Evaluation:
     """Clone demonstrations into a run folder of its own: policy, and one record with its evaluation at step 0."""
@@ -341,19 +384,63 @@ def clone(
         "horizon": horizon,
         "bc_config": asdict(config),
     }
-    folder = RunFolder.create(
-        path, about, _metadata(chosen, held_out, cloner.spec, env, seed, horizon, subsample), kind=CLONE_KIND
+    with hangs.limited(step_timeout, env):
+        metadata = _metadata(chosen, held_out, cloner.spec, env, seed, horizon, subsample)
+    metadata["evaluation_episodes"] = evaluation_episodes
+    folder = RunFolder.create(path, about, metadata, kind=CLONE_KIND)
+    if held_out is not None:
+        held_out.save(folder.held_out)
+    cloner.demos.save(folder.demos)
+    return _clone(folder, cloner, evaluation_episodes, progress_bar, step_timeout)
+
+
+def resume_clone(
+    path: str | Path, *, trust: bool = False, env: str | None = None, progress_bar: bool = False
+) -> Evaluation:
+    """Go on with cloning that was stopped; the demonstrations must be those that it was begun with."""
+    folder = RunFolder.open(path, kind=CLONE_KIND)
+    config, metadata, where = folder.config, folder.metadata, f"{folder}: config.json"
+    env = _environment(folder, expect(config.get("env"), f"{where}: env", str), trust=trust, env=env)
+    chosen, _ = select(
+        expect(config.get("demos"), f"{where}: demos", str),
+        env,
+        trajectories=expect(config.get("trajectories"), f"{where}: trajectories", int, or_none=True),
     )
+    chosen = chosen.subsample(whole(f"{where}: subsample", config.get("subsample"), 1))
+    if chosen.content_hash != metadata.get("demos_hash"):
+        raise InputError(f"{folder} was begun with other demonstrations than {config['demos'] or env}: clone them anew")
+    folder.lock()
+    fields = expect(config.get("bc_config"), f"{where}: bc_config", dict)
+    cloner = BC(
+        env,
+        chosen,
+        config=configs.build(BCConfig, fields, name="bc"),
+        seed=whole(f"{where}: seed", config.get("seed"), 0),
+        horizon=expect(config.get("horizon"), f"{where}: horizon", int, or_none=True),
+    )
+    folder.rewind(-1)
+    episodes = whole(f"{folder}: metadata.json: evaluation_episodes", metadata.get("evaluation_episodes", 10), 1)
+    return _clone(folder, cloner, episodes, progress_bar, hangs.TIMEOUT_SECONDS)
+
+
+def _clone(folder: RunFolder, cloner: BC, episodes: int, progress_bar: bool, step_timeout: float) -> Evaluation:
+    folder.set_status("running", step=0)
     try:
-        if held_out is not None:
-            held_out.save(folder.held_out)
-        chosen.save(folder.demos)
-        cloner.learn(progress_bar=progress_bar)
-        evaluation = cloner.evaluate(episodes=evaluation_episodes)
-        folder.verify()
-        cloner.save(folder.policy)
-        folder.log({"step": 0, **callbacks.evaluation_notes(evaluation)})
-        folder.set_status("finished", step=0)
+        with stopping.going_on(_resume_command(folder.path, folder.config["env"])), stopping.deferred():
+            cloner.learn(progress_bar=progress_bar, paused=PausedCloning(folder.checkpoint))
+            with hangs.limited(step_timeout, cloner.spec.env_id):
+                evaluation = cloner.evaluate(episodes=episodes)
+            folder.verify()
+            cloner.save(folder.policy)
+            folder.log({"step": 0, **callbacks.evaluation_notes(evaluation)})
+            folder.set_status("finished", step=0)
+    except KeyboardInterrupt:
+        if folder.status["status"] != "finished":
+            folder.set_status("stopped", step=0)
+        raise
+    except BaseException as error:
+        folder.set_status("failed", step=0, error=str(error), traceback=traceback.format_exc())
+        raise
     finally:
         folder.release()
     return evaluation

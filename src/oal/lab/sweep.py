@@ -22,8 +22,9 @@ from typing import Any
 
 from oal import envs
 from oal.base import config as configs
-from oal.base import console
+from oal.base import console, opening, stopping
 from oal.base.folder import RunFolder, flattened, plain
+from oal.base.limits import MAX_TEXT
 from oal.deep.presets import preset
 from oal.errors import InputError, choice, shortened
 from oal.lab import run as training
@@ -37,6 +38,8 @@ RETRIES = 3
 SAY_EVERY_SECONDS = 60.0
 MAX_RUNS = 100_000
 """Runs that a sweep may have without being asked about: a list too many in [grid] multiplies them."""
+
+MAX_DEPTH = 10
 
 _RUN_FIELDS = tuple(field.name for field in fields(RunConfig) if field.name != "learner")
 _PLAYERS = {"policy": "mdpo", "cost": "neural", "preset": "default"}
@@ -84,14 +87,15 @@ class Sweep:
     ) -> "Sweep":
         """Read a TOML file; see `parse`."""
         path = Path(path)
+        data = opening.read_bytes(path, max_bytes=MAX_TEXT)
         try:
-            tables = tomllib.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InputError(f"{path}: the sweep cannot be read ({error.strerror}): check the path") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            tables = tomllib.loads(data.decode("utf-8"))
+        except (ValueError, RecursionError) as error:  # also of what is no text, and of numbers with too many digits
             raise InputError(
                 f'{path}: not valid TOML ({error}); dotted settings are quoted, as in "policy.kl_weight" = [0.1, 1.0]'
             ) from None
+        with _naming(str(path)):
+            _check_values(tables)
         return cls.parse(tables, name=path.stem, source=str(path), out=out, most=most)
 
     @classmethod
@@ -158,11 +162,24 @@ class Sweep:
         try:
             todo, outcomes = _sorted_out(self.planned, retry=retry)
             check(todo)
-            with console.Board(_COLUMNS, enabled=show) as board:
+            with console.Board(_COLUMNS, enabled=show) as board, stopping.deferred():
                 outcomes |= _Driver(todo, outcomes, executor, retries, board).go()
         finally:
             executor.stop()
         return Summary(tuple(outcomes[run.name] for run in self.planned))
+
+
+def _check_values(value: Any, depth: int = 0) -> None:
+    """Refuse what TOML can say and no setting means: dates, numbers beyond 64 bits, lists in lists in lists."""
+    if isinstance(value, (dict, list)):
+        if depth == MAX_DEPTH:
+            raise InputError(f"tables and lists are nested more than {MAX_DEPTH} deep: flatten them")
+        for inner in value.values() if isinstance(value, dict) else value:
+            _check_values(inner, depth + 1)
+    elif not isinstance(value, (str, int, float)):
+        raise InputError(f"{shortened(value)} is a date or a time: write it in quotes if it is a name")
+    elif isinstance(value, int) and value.bit_length() > 63:
+        raise InputError("a whole number has more than 64 bits: no setting is that large")
 
 
 @contextmanager
@@ -247,6 +264,9 @@ def run_config(values: Mapping[str, Any]) -> RunConfig:
     if run.get("trajectories") == 0:
         run["trajectories"] = None
     players = [values.get(name, default) for name, default in _PLAYERS.items()]
+    for name, player in zip(_PLAYERS, players, strict=True):
+        if not isinstance(player, str):
+            raise InputError(f'{name} is {shortened(player)}: give a name, as in  {name} = "{_PLAYERS[name]}"')
     settings = {name: value for name, value in values.items() if name not in run and name not in _PLAYERS}
     return configs.build(RunConfig, {**run, "learner": preset(*players, settings=settings)}, name="run")
 
@@ -383,6 +403,7 @@ class _Driver:
         self.board.say(f"{self.total} in all, {len(self.waiting)} to do, {self.before} done before")
         try:
             while self.waiting or self.active:
+                stopping.check()
                 while self.waiting and len(self.active) < self.executor.slots:
                     self._start(self.waiting.popleft())
                 if self.active:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oal.base import files, plots, seeding
+from oal.base import files, plots, seeding, stopping
 from oal.base.console import progress
 from oal.base.folder import plain
 from oal.base.provenance import provenance
@@ -19,7 +19,8 @@ from oal.lab.claims import Claim, Statement, saved
 from oal.lab.figures import TABULAR, Grid, Settings
 from oal.tabular import mdp
 from oal.tabular.costsets import CostSet
-from oal.tabular.learner import TabularOAL, behavioural_cloning, learn_seeds
+from oal.tabular.learner import TabularOAL, behavioural_cloning
+from oal.tabular.seeds import Kept, learn_seeds
 
 Array = NDArray[np.float64]
 POSITIVE = ("demonstrations", "alphas", "scales", "scale_demonstrations", "bonus_scale", "bc_seeds")
@@ -34,7 +35,10 @@ def draw(
     show_progress: bool = True,
     **changes: Any,
 ) -> list[Claim]:
-    """Draw one figure into a folder, with some of its settings changed; return what it decides."""
+    """Draw one figure into a folder, with some of its settings changed; return what it decides.
+
+    A figure that is stopped keeps what it has in the folder, and goes on from there.
+    """
     figure = TABULAR[choice("figure", name, TABULAR)]
     for change in changes:
         choice("setting", change, figure.settings)
@@ -42,9 +46,11 @@ def draw(
     _check(settings)
     out, grids = Path(out), figure.grids(settings)
     tables = [Table(title, grid, settings) for title, grid in grids.items()]
-    with progress(f"{name}: runs", sum(table.runs for table in tables), enabled=show_progress) as advance:
+    kept = Kept(out, {"figure": name, **settings})
+    total = sum(table.runs for table in tables)
+    with stopping.deferred(), progress(f"{name}: runs", total, enabled=show_progress) as advance:
         for table in tables:
-            table.fill(settings["episodes"], threads=threads, advance=advance)
+            table.fill(settings["episodes"], threads=threads, advance=advance, kept=kept)
     claims = [
         claim
         for statement in figure.statements(settings, lambda *key: tables[0].interval(key).mean)
@@ -57,6 +63,7 @@ def draw(
     files.write_csv(out / "claims.csv", [claim.row for claim in claims])
     shape = {title: {"along": grid.along, "variants": grid.variants} for title, grid in grids.items()}
     files.write_json(out / "config.json", plain({"figure": name, **settings, "grids": shape, **provenance()}))
+    kept.remove()
     return claims
 
 
@@ -82,7 +89,13 @@ def _problem(name: str, horizon: int, alpha: float, n_states: int) -> mdp.Finite
 
 
 def regrets(
-    cell: Settings, episodes: int, *, threads: int | None = None, advance: Callable[[int], None] = lambda _: None
+    cell: Settings,
+    episodes: int,
+    *,
+    threads: int | None = None,
+    advance: Callable[[int], None] = lambda _: None,
+    kept: Kept | None = None,
+    named: str = "",
 ) -> list[float]:
     """Return each seed's regret per episode, of Algorithm 2 or of behavioural cloning.
 
@@ -105,9 +118,12 @@ def regrets(
             threads=threads,
             each=lambda learner: learner.regret[-1] / episodes,
             advance=advance,
+            kept=kept,
+            named=named,
         )
     box, d_expert, found = CostSet("box", problem.shape), mdp.occupancy(problem, expert), []
     for seed in range(seeds):
+        stopping.check()
         cloned = behavioural_cloning(demos(seed), problem.shape)
         found.append(box.support(mdp.occupancy(problem, cloned) - d_expert))
         advance(1)
@@ -133,8 +149,8 @@ class Table:
         return sum(cell["seeds"] for cell in self.cells.values())
 
     def fill(self, episodes: int, **run: Any) -> None:
-        for key, cell in self.cells.items():
-            self._values[key] = np.asarray(regrets(cell, episodes, **run))
+        for number, (key, cell) in enumerate(self.cells.items()):
+            self._values[key] = np.asarray(regrets(cell, episodes, named=f"{self.name}-{number}-", **run))
 
     def values(self, key: tuple[Any, str]) -> Array:
         """Return a cell's regrets; the variant "a / b" stands for the ratio of two, seed by seed."""

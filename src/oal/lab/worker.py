@@ -4,10 +4,10 @@ The job comes as one line of JSON on stdin. stdin stays open as long as the pare
 this process ends at once, and the run resumes from its checkpoint when it is asked for again.
 """
 
+import faulthandler
 import json
 import os
 import platform
-import signal
 import sys
 import threading
 import time
@@ -17,8 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oal.base import runtime
+from oal.base import jsontext, runtime, stopping
 from oal.base.folder import BusyError, RunFolder
+from oal.base.jsontext import expect, field
 from oal.base.provenance import provenance
 
 if TYPE_CHECKING:
@@ -45,8 +46,13 @@ class Job:
 
     @classmethod
     def from_json(cls, text: str) -> "Job":
-        value = json.loads(text)
-        return cls(**value | {"command": tuple(value["command"])})
+        value = expect(jsontext.parse("the job", text), "the job", dict)
+        return cls(
+            folder=field("the job", value, "folder", str),
+            config=field("the job", value, "config", dict),
+            command=tuple(field("the job", value, "command", list)),
+            directory=field("the job", value, "directory", str),
+        )
 
 
 def execute(job: Job) -> int:
@@ -117,24 +123,21 @@ def _end_with_the_other_side() -> None:
     os._exit(STOPPED)
 
 
-def _interrupt(*_: Any) -> None:
-    raise KeyboardInterrupt
-
-
 def main() -> int:
     """Execute the job on stdin with one thread."""
     line = sys.stdin.buffer.raw.readline()  # type: ignore[attr-defined]
     if not line:
         return STOPPED
     job = Job.from_json(line.decode())
+    faulthandler.enable()  # a crash in compiled code leaves the Python stack in the log
     threading.Thread(target=_end_with_the_other_side, daemon=True).start()
-    signal.signal(signal.SIGTERM, _interrupt)
     runtime.set_threads(1)
     runtime.keep_compiled_programs()
     if Path(job.directory).is_dir():
         os.chdir(job.directory)
     sys.argv = list(job.command)  # what the run's provenance is to say
-    return execute(job)
+    with stopping.listening():
+        return execute(job)
 
 
 if __name__ == "__main__":

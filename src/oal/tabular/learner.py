@@ -2,14 +2,14 @@
 
 `TabularOAL(env, demos).learn(episodes)` plays a policy player (KL mirror descent on optimistic values) against a cost
 player (mirror ascent on the difference of occupancies). It touches only what it has visited: time per episode and
-memory do not depend on the number of states. `learn_seeds` runs many seeds in parallel threads.
+memory do not depend on the number of states.
 """
 
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oal import equations
-from oal.base import npz, seeding
+from oal.base import jsontext, npz, opening, seeding, stopping
 from oal.base.config import build
 from oal.base.console import progress
 from oal.base.limits import damage
@@ -34,6 +34,7 @@ FORMAT = 1
 KIND = "oal.TabularOAL"
 LARGEST = 1 << 53
 """Numbers of episodes up to here are exact as floats, which the step sizes are computed from."""
+PART_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,7 @@ class TabularOAL:
         self.model = choice("model", model, ("estimated", "known"))
         self.seed = seed
         self.episodes = 0
+        self._env_seed: int | None = seeding.integer(seed, "tabular environment")
         if isinstance(cost_set, str):
             cost_set = CostSet(cost_set, env.shape, None if features is None else np.asarray(features, dtype=float))
         elif features is not None:
@@ -277,11 +279,21 @@ class TabularOAL:
         with progress(f"{self.env.name}: episodes", episodes, enabled=progress_bar) as advance:
             for done in range(0, episodes, block):
                 size = min(block, episodes - done)
-                play(size)
+                self._play_in_parts(play, size)
                 advance(size)
                 if callback is not None and callback(self) is False:
                     break
         return self
+
+    def _play_in_parts(self, play: Callable[[int], None], episodes: int) -> None:
+        """Play in parts of a quarter of a second, between which a signal can stop it: compiled code hears none."""
+        part = 1
+        while episodes > 0:
+            stopping.check()
+            begun, size = time.perf_counter(), min(part, episodes)
+            play(size)
+            episodes -= size
+            part = max(1, int(size * min(8.0, PART_SECONDS / max(time.perf_counter() - begun, 1e-6))))
 
     def _play_table(self, episodes: int) -> None:
         keep = self.keep_trajectories
@@ -319,9 +331,9 @@ class TabularOAL:
 
         for _ in range(episodes):
             self._slots = memory.make_room(self._slots, self._rules)
-            # Only the first episode seeds the environment: Gymnasium's generator then runs on by itself.
-            first = seeding.integer(self.seed, "tabular environment") if self.episodes == 0 else None
-            states, actions = self.env.episode(act, seed=first)
+            # Only the first episode here seeds the environment: Gymnasium's generator then runs on by itself.
+            states, actions = self.env.episode(act, seed=self._env_seed)
+            self._env_seed = None
             algorithm2.update_from(self._slots, self._rules, self._weights, float(self.episodes + 1), states, actions)
             self.episodes += 1
             if self.keep_trajectories:
@@ -450,8 +462,8 @@ class TabularOAL:
         The file may be a stranger's: everything that compiled code reads from it is checked before.
         """
         with damage(f"{path}: not a saved TabularOAL"):
-            with open(path, "rb") as file, npz.Archive(file, str(path)) as archive:
-                about = json.loads(archive.read_text("about"))
+            with opening.opened(path) as file, npz.Archive(file, str(path)) as archive:
+                about = jsontext.expect(jsontext.parse(f"{path}:", archive.read_text("about")), f"{path}: about", dict)
                 arrays = {name: archive.read(name) for name in archive.keys if name != "about"}
             if about["what"] != KIND or about["format"] > FORMAT:
                 raise InputError(
@@ -499,40 +511,12 @@ class TabularOAL:
             raise ValueError("trajectories lead out of the environment")
         self._regrets, self._trajectories = [regrets], [played] if len(played) else []
         self.episodes = episodes
+        if episodes:
+            self._env_seed = seeding.integer(self.seed, "tabular environment", episodes)
 
     def __repr__(self) -> str:
         about = f"{self.cost_set.kind} costs, {len(self.demos)} demonstrations, {self.episodes} episodes"
         return f"TabularOAL({self.env.name}, {about})"
-
-
-def learn_seeds(
-    make: Callable[[int], TabularOAL],
-    seeds: Iterable[int],
-    episodes: int,
-    *,
-    threads: int | None = None,
-    each: Callable[[TabularOAL], Any] = lambda learner: learner.regret,
-    advance: Callable[[int], None] | None = None,
-) -> list[Any]:
-    """Run `make(seed).learn(episodes)` for each seed in parallel threads; return `each(learner)` in the seeds' order.
-
-    The kernels hold no interpreter lock, each learner has its own random stream: threads change nothing but the time.
-    """
-    seeds = list(seeds)
-    if not seeds:
-        raise InputError("no seeds: give at least one")
-
-    def run(seed: int) -> Any:
-        result = each(make(seed).learn(episodes))
-        if advance is not None:
-            advance(1)
-        return result
-
-    workers = threads or os.cpu_count() or 1
-    if workers == 1 or len(seeds) == 1:
-        return [run(seed) for seed in seeds]
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(run, seeds))
 
 
 def behavioural_cloning(demos: Trajectories, shape: tuple[int, int, int]) -> Array:
