@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from importlib import util
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 
@@ -44,7 +44,7 @@ def resolved(source: str) -> str | Callable[..., gym.Env]:
         )
     if not callable(made_by):
         raise InputError(f"environment '{source}': '{name}' is a {type(made_by).__name__}: it must be a function")
-    return made_by
+    return cast("Callable[..., gym.Env]", made_by)
 
 
 def call(source: Callable[..., gym.Env], *, render_mode: str | None = None) -> gym.Env:

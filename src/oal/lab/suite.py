@@ -1,7 +1,7 @@
 """The suite: imitation from one, from ten subsampled and from ten demonstrations, on five tasks, as one table.
 
-Returns are shares of the return of the expert's other episodes (of the same ones where all are learned from). Every
-number is read from run folders; nothing here trains.
+Returns are shares of the mean return of the demonstrations that a run learned from. Every number is read from run
+folders; nothing here trains.
 """
 
 from collections.abc import Callable, Iterable, Sequence
