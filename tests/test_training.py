@@ -24,13 +24,13 @@ from oal.lab import run as training
 SMALL = {
     "policy.hidden": [16],
     "policy.batch_size": 16,
-    "policy.evaluation_updates": 50,
     "replay.warmup_steps": 100,
     "replay.block": 20,
     "cost.hidden": [8],
     "cost.minibatches": 2,
     "cost.batch_size": 16,
     "bc.epochs": 1,
+    "bc.members": 2,
 }
 
 
