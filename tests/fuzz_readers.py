@@ -25,6 +25,7 @@ import traceback
 import warnings
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +208,7 @@ def checkpoint_case(folder: Path) -> tuple[Read, Mutate]:
     from oal.deep.presets import preset
 
     settings = {"policy.hidden": [4], "cost.hidden": [4], "replay.capacity": 200, "replay.warmup_steps": 100}
-    config = preset("mdpo", "neural", settings=settings)
+    config = replace(preset("mdpo", "neural", settings=settings), bc_config=None)
     learner = OAL("InvertedPendulum-v5", pendulum(), config=config)
     learner.learn(60)
     learner.save(folder / "base.safetensors")
