@@ -11,6 +11,7 @@ from oal.cli.check import check
 from oal.cli.cost import cost
 from oal.cli.demo import demo
 from oal.cli.expert import expert
+from oal.cli.export import export
 from oal.cli.figure import HELP as FIGURE_HELP
 from oal.cli.figure import figure
 from oal.cli.report import report
@@ -50,6 +51,7 @@ app.command()(sweep)
 app.add_typer(runs_app, name="runs")
 app.command()(report)
 app.command()(cost)
+app.command()(export)
 app.command()(expert)
 app.add_typer(demos.app, name="demos")
 app.add_typer(tabular.app, name="tabular")
