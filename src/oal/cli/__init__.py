@@ -8,6 +8,7 @@ from oal import __version__
 from oal.base import console
 from oal.cli import demos, tabular
 from oal.cli.check import check
+from oal.cli.cite import cite
 from oal.cli.cost import cost
 from oal.cli.demo import demo
 from oal.cli.expert import expert
@@ -56,6 +57,7 @@ app.command()(expert)
 app.add_typer(demos.app, name="demos")
 app.add_typer(tabular.app, name="tabular")
 app.command(help=FIGURE_HELP)(figure)
+app.command()(cite)
 
 
 def main() -> None:
