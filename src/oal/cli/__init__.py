@@ -10,9 +10,11 @@ from oal import __version__
 from oal.base import console, stopping
 from oal.cli import demos, tabular
 from oal.cli.check import check
+from oal.cli.cite import cite
 from oal.cli.cost import cost
 from oal.cli.demo import demo
 from oal.cli.expert import expert
+from oal.cli.export import export
 from oal.cli.figure import HELP as FIGURE_HELP
 from oal.cli.figure import figure
 from oal.cli.report import report
@@ -65,10 +67,12 @@ app.command()(sweep)
 app.add_typer(runs_app, name="runs")
 app.command()(report)
 app.command()(cost)
+app.command()(export)
 app.command()(expert)
 app.add_typer(demos.app, name="demos")
 app.add_typer(tabular.app, name="tabular")
 app.command(help=FIGURE_HELP)(figure)
+app.command()(cite)
 
 
 def main() -> None:
