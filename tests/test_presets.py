@@ -1,7 +1,8 @@
 """Presets: the paper's two tables field by field, changes by dotted names, and the way through JSON."""
 
 import json
-from typing import Any
+from importlib import import_module
+from typing import Any, get_args
 
 import pytest
 
@@ -11,7 +12,10 @@ from oal.deep.presets import (
     PAPER_POLICIES,
     POLICIES,
     PRESETS,
+    CostName,
     LearnerConfig,
+    PolicyName,
+    PresetName,
     preset,
     with_settings,
 )
@@ -212,7 +216,10 @@ def test_a_policy_player_alone_knows_nothing_of_the_expert() -> None:
         ({"replay.size": 1}, "replay setting 'size' is unknown: choose one of .*capacity"),
         ({"bc.steps": 1}, "bc setting 'steps' is unknown"),
         ({"actor.hidden": [3]}, "'actor' is unknown: choose one of policy, cost, replay, bc"),
-        ({"seed": 1}, "'seed' is unknown: choose one of environments"),
+        (
+            {"seed": 1},
+            r"'seed' is unknown: choose one of environments, policy\.NAME, cost\.NAME, replay\.NAME, bc",
+        ),
         ({"environments": 0}, "environments is 0"),
         ({"environments": "two"}, "learner.environments is 'two'"),
         ({"policy.gamma": 1.0}, "gamma is 1.0"),
@@ -257,3 +264,10 @@ def test_what_is_no_configuration_is_refused() -> None:
     for missing in ("policy", "policy_config", "replay_config"):
         with pytest.raises(InputError, match=f"lack '{missing}'"):
             LearnerConfig.from_json({name: value for name, value in whole.items() if name != missing})
+
+
+def test_names_for_editors_and_the_shell_are_those_of_the_players() -> None:
+    shell = import_module("oal.cli.train")
+    assert get_args(PolicyName) == tuple(POLICIES) == tuple(shell.POLICIES)
+    assert set(get_args(CostName)) == set(COSTS) == set(shell.COSTS)
+    assert get_args(PresetName) == PRESETS == tuple(shell.PRESETS)

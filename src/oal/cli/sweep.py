@@ -84,7 +84,7 @@ def list_runs(root: Path = ROOT) -> None:
 
     found = RunFolder.find(root)
     columns = ("run", "steps", "state", "return", "expert")
-    console.table(f"{len(found)} runs in {root}", columns, [_row(folder, root) for folder in found])
+    console.table(f"{console.counted(len(found), 'run')} in {root}", columns, [_row(folder, root) for folder in found])
 
 
 @runs_app.command("show")

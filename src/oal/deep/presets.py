@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from oal.base import config as configs
 from oal.deep.anchored import AnchoredConfig, AnchoredMDPO
@@ -25,6 +25,10 @@ AnyPolicyConfig = AnchoredConfig | PriorConfig | SACConfig | MDPOOnConfig | TRPO
 
 POLICIES: dict[str, type[Any]] = {player.name: player for player in (AnchoredMDPO, PriorMDPO, SAC, MDPOOn, TRPO)}
 PRESETS = ("default", "paper")
+# for completion in editors; the names are those of the classes
+PolicyName = Literal["mdpo", "mdpo-prior", "sac", "mdpo-on", "trpo"]
+CostName = Literal["linear", "neural", "gail"]
+PresetName = Literal["default", "paper"]
 OFF_POLICY = ("mdpo", "mdpo-prior", "sac")
 PAPER_POLICIES = ("mdpo", "sac", "mdpo-on", "trpo")
 
@@ -155,7 +159,7 @@ def with_settings(config: LearnerConfig, settings: Mapping[str, Any]) -> Learner
     for dotted, value in settings.items():
         group, dot, field = dotted.partition(".")
         if not dot:
-            choice("setting", group, ("environments",))
+            choice("setting", group, ("environments", *(f"{name}.NAME" for name in ("policy", "cost", "replay", "bc"))))
             config = configs.changed(config, {group: value}, name="learner")
             continue
         choice(f"setting '{dotted}': group", group, ("policy", "cost", "replay", "bc"))

@@ -88,7 +88,10 @@ def describe(env: gym.Env | VectorEnv, *, horizon: int | None = None) -> EnvSpec
     if isinstance(action_space, spaces.Box):
         low, high = action_space.low.astype(np.float64).ravel(), action_space.high.astype(np.float64).ravel()
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
-            raise InputError(f"{env_id}: the action space {action_space} is unbounded; wrap it with RescaleAction")
+            raise InputError(
+                f"{env_id}: the action space {action_space} is unbounded: bound it, as in gymnasium.wrappers."
+                "TransformAction(env, lambda a: a, gymnasium.spaces.Box(-3.0, 3.0, env.action_space.shape))"
+            )
         if not (low < high).all():
             raise InputError(f"{env_id}: the action space {action_space} has a dimension without room (low = high)")
         return EnvSpec(
