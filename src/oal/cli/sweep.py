@@ -181,5 +181,6 @@ def _row(folder: "RunFolder", root: Path) -> tuple[Any, ...]:
     returns = [record.get("evaluation_return") for record in records]
     last = next((value for value in reversed(returns) if value is not None), "")
     expert = metadata.get("expert_return")
-    steps = f"{status.get('step', 0):,} of {config.get('total_steps', 0):,}"
+    done, total = status.get("step", 0), config.get("total_steps", 0)
+    steps = f"{done:,}" if done == total else f"{done:,}/{total:,}"
     return name, steps, state, last, "" if expert is None else expert

@@ -209,6 +209,10 @@ def _go(run: "Run", *, quiet: bool, tensorboard: bool, wandb: str | None) -> Non
     from oal.deep import callbacks
 
     sinks: list[Any] = []
+    if run.learner.step >= run.config.total_steps:
+        console.say(
+            f"{run.folder} has taken its {run.learner.step:,} steps: for more, say  oal resume --steps N", err=True
+        )
     if tensorboard:
         sinks.append(callbacks.tensorboard_sink(run.folder.path / "tensorboard"))
     if wandb is not None:

@@ -123,8 +123,9 @@ class Run:
         ]
         folder.set_status("running", step=learner.step)
         try:
-            # a run that was killed after its early stop has nothing more to learn
-            if config.stop_at_return is None or evaluation.best_return < config.stop_at_return:
+            # a run that was killed after its end or its early stop has nothing more to learn
+            stopped = config.stop_at_return is not None and evaluation.best_return >= config.stop_at_return
+            if learner.step < config.total_steps and not stopped:
                 self._clone(progress_bar)
                 learner.learn(config.total_steps, callback=steps, progress_bar=progress_bar)
             self._finish()
