@@ -428,8 +428,6 @@ def film_expert(path: str | Path, *, trust: bool = False) -> float | None:
     """Film a run's first demonstration by taking its actions again; None if it does not say how its episode began."""
     folder = RunFolder.open(path)
     config = _subject(folder, trust=trust)
-    if not folder.demos.exists():
-        return None
     shown = demos.load(folder.demos)[0]
     if shown.seed is None or shown.stride > 1:
         return None
