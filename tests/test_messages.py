@@ -43,7 +43,9 @@ class Unbounded(gym.Env):
 
 
 def test_the_advice_for_unbounded_actions_can_be_taken() -> None:
-    with pytest.raises(InputError, match="is unbounded: bound it, as in gymnasium.wrappers.TransformAction") as error:
+    with pytest.raises(
+        InputError, match=r"is unbounded: bound it, as in gymnasium\.wrappers\.TransformAction"
+    ) as error:
         describe(Unbounded(), horizon=10)
     advice = str(error.value).split("as in ")[1]
     bounded = eval(advice, {"gymnasium": gym, "env": Unbounded()})
