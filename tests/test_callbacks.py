@@ -140,8 +140,20 @@ def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
     for step in (1000, 2000):
         sink({"step": step, "return": step / 10, "length": None, "evaluation_returns": [1.0]})
     events = EventAccumulator(str(tmp_path)).Reload()
-    assert events.Tags()["scalars"] == ["return"]
-    assert [(event.step, event.value) for event in events.Scalars("return")] == [(1000, 100.0), (2000, 200.0)]
+    assert events.Tags()["scalars"] == ["behaviour/return"]
+    assert [(event.step, event.value) for event in events.Scalars("behaviour/return")] == [(1000, 100.0), (2000, 200.0)]
+
+
+def test_metrics_are_grouped() -> None:
+    names = {
+        "evaluation_return": "evaluation/return",
+        "return": "behaviour/return",
+        "al_regret_l2": "behaviour/al_regret_l2",
+        "seconds": "time/seconds",
+        "cost_loss": "cost/loss",
+        "actor_loss": "policy/actor_loss",
+    }
+    assert {name: callbacks.grouped(name) for name in names} == names
 
 
 def test_wandb_gets_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

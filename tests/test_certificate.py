@@ -527,7 +527,7 @@ def test_one_that_falls_is_worse_and_the_clone_stands_beside(rng) -> None:
         assert measure.on_scale(measure.random) == 1.0
         assert abs(measure.on_scale(measure.clone)) < 0.25 < measure.on_scale(measure.value)
     assert "clone" in found.columns
-    assert found.score_table()[0][:5] == ("true return", "20", "40", "40", "3")
+    assert found.score_table()[0][:5] == ("return", "20", "40", "40", "3")
     written = json.loads(json.dumps(found.to_json()))
     assert written["sentence"] == found.sentence
     assert written["kernel"]["on_scale"]["value"] == found.kernel.on_scale(found.kernel.value)

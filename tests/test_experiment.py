@@ -177,7 +177,7 @@ def test_a_file_that_is_no_toml_is_named(text, message, tmp_path):
     [
         ({"env": "Inverted-v9"}, "the run Inverted-v9-mdpo.*'Inverted-v9' cannot be made"),
         ({"demos": "nowhere.npz"}, "the run Inverted.*nowhere.npz"),
-        ({"trajectories": 1_000_000}, "fewer than the 1000000 asked for"),
+        ({"trajectories": 1_000_000}, "and 1000000 are to be learned from: say --trajectories"),
     ],
 )
 def test_environments_and_demonstrations_are_looked_at_before_anything_runs(changes, message, tmp_path):

@@ -137,7 +137,8 @@ def test_learning_in_two_goes_is_learning_in_one(policy: str) -> None:
     assert two.step == 40
     two.learn(80)
     assert same_run(one, two)
-    two.learn(80)
+    with pytest.warns(UserWarning, match=r"nothing is left to learn: 80 .*for 80 more, say learn\(160\)"):
+        two.learn(80)
     assert two.step == 80, "there is nothing left to do"
 
 

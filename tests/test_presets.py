@@ -3,8 +3,9 @@
 import json
 import re
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -16,7 +17,10 @@ from oal.deep.presets import (
     OFF_POLICY,
     POLICIES,
     PRESETS,
+    CostName,
     LearnerConfig,
+    PolicyName,
+    PresetName,
     players,
     policy_player,
     preset,
@@ -242,7 +246,10 @@ def test_a_default_run_has_few_settings_and_all_are_read() -> None:
         ({"replay.size": 1}, "replay setting 'size' is unknown: choose one of .*capacity"),
         ({"bc.steps": 1}, "bc setting 'steps' is unknown"),
         ({"actor.hidden": [3]}, "'actor' is unknown: choose one of policy, cost, replay, bc"),
-        ({"seed": 1}, "'seed' is unknown: choose one of environments, normalise, bc"),
+        (
+            {"seed": 1},
+            r"'seed' is unknown: choose one of environments, normalise, policy\.NAME, cost\.NAME, replay\.NAME, bc",
+        ),
         ({"normalise": "often"}, "learner.normalise is 'often'"),
         ({"environments": 0}, "environments is 0"),
         ({"environments": "two"}, "learner.environments is 'two'"),
@@ -294,3 +301,10 @@ def test_what_is_no_configuration_is_refused() -> None:
     for missing in ("policy", "preset", "policy_config", "replay_config"):
         with pytest.raises(InputError, match=f"lack '{missing}'"):
             LearnerConfig.from_json({name: value for name, value in whole.items() if name != missing})
+
+
+def test_names_for_editors_and_the_shell_are_those_of_the_players() -> None:
+    shell = import_module("oal.cli.train")
+    assert get_args(PolicyName) == tuple(POLICIES) == tuple(shell.POLICIES)
+    assert set(get_args(CostName)) == set(COSTS) == set(shell.COSTS)
+    assert get_args(PresetName) == PRESETS == tuple(shell.PRESETS)

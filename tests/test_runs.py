@@ -54,7 +54,9 @@ def test_a_resumed_run_may_be_described_anew(folder: RunFolder) -> None:
 @pytest.mark.parametrize("left", ["config.json", "metrics.jsonl", "checkpoint.safetensors"])
 def test_a_folder_that_holds_a_run_is_not_overwritten(left: str, tmp_path: Path) -> None:
     (tmp_path / left).write_text("{}")
-    with pytest.raises(InputError, match=r"holds a run already: add --resume .* or choose another folder"):
+    with pytest.raises(
+        InputError, match=r"holds a run already: go on with it by  oal resume .* or choose another folder"
+    ):
         RunFolder.create(tmp_path, CONFIG, METADATA)
     assert (tmp_path / left).read_text() == "{}"
     assert not (tmp_path / "status.json").exists()

@@ -9,15 +9,20 @@ import time
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from oal import demos
 from oal.base.folder import RunFolder
+from oal.cli import app
+from oal.deep.bc import start_members
 from oal.deep.learned_cost import LearnedCost
 from oal.deep.loop import DivergedError
 from oal.deep.policy import Policy
 from oal.deep.presets import preset
+from oal.envs import describe
 from oal.errors import InputError
 from oal.lab import run as training
 
@@ -158,11 +163,60 @@ def test_the_certificate_of_a_run(tmp_path: Path) -> None:
     training.start(small(total_steps=200), tmp_path / "run").go()
     result = training.certify(tmp_path / "run", episodes=3)
     written = json.loads((tmp_path / "run" / "certificate.json").read_text())
-    assert written["compared_with"] == "held-out demonstrations"
+    assert written["against"] == "held-out"
+    assert written["sentence"] == result.sentence
+    assert (tmp_path / "run" / "certificate.png").exists()
+    assert np.isfinite(result.kernel.clone), "the clone that the run started from stands beside it"
     assert written["linear_l2"]["value"] == pytest.approx(result.linear_l2.value)
     assert result.learned_cost is not None
     assert result.returns is not None
     assert result == training.certify(tmp_path / "run", episodes=3), "the same seed, the same certificate"
+
+
+def made(path: Path, kind: str, seed: int = 0) -> Path:
+    """A run of any kind with a policy that has learned nothing, and four demonstrations."""
+    env = gym.make("InvertedPendulum-v5")
+    spec = describe(env)
+    env.close()
+    folder = RunFolder.create(path, {"env": spec.env_id, "seed": seed}, {"random_return": 5.0}, kind=kind)
+    policy = Policy(spec, start_members(spec, [8], 1, seed)[0])
+    policy.save(folder.policy)
+    policy.save(folder.best)
+    demos.load(spec.env_id)[:4].save(folder.demos)
+    folder.set_status("finished", step=0)
+    folder.release()
+    return path
+
+
+def test_clones_and_experts_are_evaluated_too(tmp_path: Path) -> None:
+    clone, expert = made(tmp_path / "clone", "clone"), made(tmp_path / "expert", "expert")
+    shown = CliRunner().invoke(app, ["eval", str(clone), "--episodes", "6"])
+    assert shown.exit_code == 0, shown.output
+    lines = shown.output.splitlines()
+    assert lines[0].startswith("None of the 4 demonstrations is held out: it is compared with those it learned from")
+    assert lines[1].startswith("InvertedPendulum-v5: worse than the expert: return ")
+    assert "instead of 1,000, it ends after" in lines[1]
+    # one line for each measure: nothing is wrapped at 80 columns
+    assert sum("differs" in line for line in lines if line.startswith("│")) == 4
+    assert sum("below the expert" in line for line in lines if line.startswith("│")) == 2
+    result = training.certify(expert, episodes=6)
+    assert result.against == "own"
+    assert result.compared == "Compared with 4 recorded episodes of its own best policy."
+    beside = made(tmp_path / "other", "clone", seed=1)
+    given = training.certify(expert, episodes=6, given="InvertedPendulum-v5", clone=beside)
+    assert given.against == "given"
+    assert given.held_out > 4
+    assert np.isfinite(given.kernel.clone)
+    (expert / "demos.npz").unlink()
+    with pytest.raises(InputError, match="no demonstrations to compare with: name some with --demos"):
+        training.certify(expert, episodes=6)
+
+
+def test_a_mistyped_environment_is_not_a_missing_file() -> None:
+    with pytest.raises(InputError, match=r"environment 'Hoper-v5' cannot be made"):
+        training.select("", "Hoper-v5", trajectories=10)
+    with pytest.raises(InputError, match=r"no demonstrations of Acrobot-v1 are shipped, only of .*: name a file with"):
+        training.select("", "Acrobot-v1", trajectories=10)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,6 @@ app = typer.Typer(
     cls=_Commands,
     help="Online apprenticeship learning: from demonstrations, a policy as good as the expert for every cost in a set.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )

@@ -111,7 +111,7 @@ def _summary(demos: "Demos", format_name: str) -> dict[str, str]:
         summary["source"] = demos.source
     if demos.metadata:
         summary["metadata"] = ", ".join(f"{key} {value}" for key, value in demos.metadata.items())
-    return {**summary, "content": f"sha256 {demos.content_hash}"}
+    return {**summary, "content": f"sha256 {demos.content_hash[:16]}..."}
 
 
 def _spread(spread: Any) -> str:

@@ -58,8 +58,9 @@ def expert(
     with stopping.going_on(shlex.join(map(str, words))):
         learner = going.go(progress_bar=not quiet)
         returns = [record.get("evaluation_return") for record in RunFolder(folder).records()]
-        best = max((value for value in returns if value is not None), default=float("nan"))
-        console.say(f"{folder}: best evaluation {best:.1f} in {learner.step:,} steps")
+        best = max((value for value in returns if value is not None), default=None)
+        said = "no evaluation" if best is None else f"best evaluation {best:.1f}"
+        console.say(f"{folder}: {said} in {learner.step:,} steps")
         if episodes:
             demos = experts.record(folder, episodes=episodes, trust=True)
             console.say(f"{folder / 'demos.npz'}: {demos!r}")

@@ -1,5 +1,6 @@
 """`oal figure`: the paper's figures, from nothing to data, picture and decided claims."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,19 +91,31 @@ def _tabular(name: str, folder: Path, options: dict[str, Any], quick: bool, thre
     changes = (TABULAR[name].quick if quick else {}) | options
     with stopping.going_on(stopping.typed()):
         claims = tabular_figures.draw(name, folder, threads=threads, **changes)
-    _show(name, claims)
+    _show(name, claims, smoke=quick)
     console.say(f"Data, pictures and configuration: {folder}")
 
 
-def _show(name: str, claims: "Sequence[Claim]") -> None:
+def _show(name: str, claims: "Sequence[Claim]", *, smoke: bool) -> None:
     from oal.base.console import table
 
-    columns = ["claim", "where", "difference", "95 % interval", "verdict"]
+    columns = ["claim", "where", "gain", "95 %", "verdict"]
     rows = [
-        [c.claim, c.where, c.difference.mean, f"{c.difference.low:.3f} to {c.difference.high:.3f}", c.verdict]
+        [
+            c.claim,
+            c.where,
+            c.difference.mean,
+            # one seed has no interval
+            "one seed" if math.isnan(c.difference.low) else f"{c.difference.low:.3g} to {c.difference.high:.3g}",
+            c.verdict,
+        ]
         for c in claims
     ]
-    table(f"{name}: the paper's claims (a positive difference favours the first)", columns, rows)
+    table(f"{name}: the paper's claims (a positive gain favours the first)", columns, rows)
+    if smoke:
+        typer.echo(
+            "This is a smoke test: with so few episodes and seeds, holds and fails say nothing of the paper. "
+            "Run it at full size to decide."
+        )
 
 
 def _deep(
@@ -123,11 +136,12 @@ def _deep(
     from oal.lab.executors import Processes, RayCluster
 
     sweep = deep_figures.plan(name, scale=scale, policy=policy, out=out, demonstrations=demonstrations)
-    console.say(f"{name}, {scale}: {len(sweep.runs())} runs in {sweep.out}; it can be stopped and started again.")
+    runs = console.counted(len(sweep.runs()), "run")
+    console.say(f"{name}, {scale}: {runs} in {sweep.out}; it can be stopped and started again.")
     executor = Processes(processes) if ray is None else RayCluster(ray)
     with stopping.going_on(stopping.typed()):
         summary, claims = deep_figures.draw(sweep, out, against=against, executor=executor)
-    _show(name, claims)
+    _show(name, claims, smoke=scale == "smoke")
     console.say(f"{summary}\nReport: {out / 'report.html'}")
     if not summary.complete:
         raise typer.Exit(1)

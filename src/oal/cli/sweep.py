@@ -85,7 +85,7 @@ def list_runs(root: Path = ROOT) -> None:
 
     found = RunFolder.find(root)
     columns = ("run", "steps", "state", "return", "expert")
-    console.table(f"{len(found)} runs in {root}", columns, [_row(folder, root) for folder in found])
+    console.table(f"{console.counted(len(found), 'run')} in {root}", columns, [_row(folder, root) for folder in found])
 
 
 @runs_app.command("show")
@@ -182,5 +182,6 @@ def _row(folder: "RunFolder", root: Path) -> tuple[Any, ...]:
     returns = [record.get("evaluation_return") for record in records]
     last = next((value for value in reversed(returns) if value is not None), "")
     expert = metadata.get("expert_return")
-    steps = f"{status.get('step', 0):,} of {config.get('total_steps', 0):,}"
+    done, total = status.get("step", 0), config.get("total_steps", 0)
+    steps = f"{done:,}" if done == total else f"{done:,}/{total:,}"
     return name, steps, state, last, "" if expert is None else expert

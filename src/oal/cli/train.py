@@ -220,8 +220,12 @@ def show_certificate(result: "Certificate") -> None:
     for line in result.lines:
         console.say(line)
     title = f"{result.episodes} episodes against {result.held_out}; 0 = two experts, 1 = a random policy"
+    if any(row[0].endswith("*") for row in result.table()):
+        title += " (* own units)"
     console.table(title, result.columns, result.table())
-    console.table(f"Means with {result.confidence:.0%} intervals", result.score_columns, result.score_table())
+    console.table(
+        "The same episodes by length, and by reward where there is one", result.score_columns, result.score_table()
+    )
     console.table("Features that differ most", result.feature_columns, result.feature_table())
 
 
@@ -242,6 +246,10 @@ def _go(run: "Run", *, quiet: bool, tensorboard: bool, wandb: str | None, thread
     from oal.deep import callbacks
 
     sinks: list[Any] = []
+    if run.learner.step >= run.config.total_steps:
+        console.say(
+            f"{run.folder} has taken its {run.learner.step:,} steps: for more, say  oal resume --steps N", err=True
+        )
     if tensorboard:
         sinks.append(callbacks.tensorboard_sink(run.folder.path / "tensorboard"))
     if wandb is not None:

@@ -18,6 +18,14 @@ from oal.deep.loop import OAL, Scored
 from oal.envs import Evaluation
 from oal.errors import InputError, MissingExtraError, at_least, choice
 
+_GROUPS = {
+    "evaluation": ("evaluation_",),
+    "behaviour": ("return", "length", "al_regret"),
+    "time": ("seconds",),
+    "cost": ("cost_", "evidence", "absorbing_mass", "feature_gap"),
+}
+"""Groups of metrics by how their names begin; the others are the policy player's."""
+
 Sink = Callable[[Mapping[str, Any]], None]
 """Takes one record: a step and named numbers."""
 
@@ -166,7 +174,7 @@ def tensorboard_sink(folder: str | os.PathLike[str]) -> Sink:
     writer = EventFileWriter(str(folder))
 
     def write(record: Mapping[str, Any]) -> None:
-        values = [summaries.Summary.Value(tag=name, simple_value=x) for name, x in _scalars(record).items()]
+        values = [summaries.Summary.Value(tag=grouped(name), simple_value=x) for name, x in _scalars(record).items()]
         summary = summaries.Summary(value=values)
         writer.add_event(events.Event(step=int(record["step"]), wall_time=time.time(), summary=summary))
         writer.flush()
@@ -183,7 +191,18 @@ def wandb_sink(project: str, config: Mapping[str, Any], *, name: str | None = No
     if not project:
         raise InputError("W&B needs the name of a project")
     run = wandb.init(project=project, name=name, config=dict(config), resume="allow")
-    return lambda record: run.log(_scalars(record), step=int(record["step"]))
+    return lambda record: run.log(
+        {grouped(name): value for name, value in _scalars(record).items()}, step=int(record["step"])
+    )
+
+
+def grouped(name: str) -> str:
+    """Return a metric's name with its group, under which TensorBoard and W&B show it: evaluation/return."""
+    for group, starts in _GROUPS.items():
+        for start in starts:
+            if name.startswith(start):
+                return f"{group}/{name.removeprefix(group + '_')}"
+    return f"policy/{name}"
 
 
 def _scalars(record: Mapping[str, Any]) -> dict[str, float]:

@@ -212,8 +212,8 @@ def certify(
 
     costs = np.array([episode.cost for episode in episodes])
     measures = {
-        "linear_l2": gap("linear cost, L2", lambda g: np.linalg.norm(g @ expectations, axis=-1), 0).measure(),
-        "linear_simplex": gap("linear cost, simplex", lambda g: np.abs(g @ expectations).max(axis=-1), 1).measure(),
+        "linear_l2": gap("linear, L2", lambda g: np.linalg.norm(g @ expectations, axis=-1), 0).measure(),
+        "linear_simplex": gap("linear, simplex", lambda g: np.abs(g @ expectations).max(axis=-1), 1).measure(),
     }
     if cost is not None:
         measures["learned_cost"] = gap("learned cost", lambda g: np.abs(g @ costs), 2).signed_measure(costs)
@@ -324,7 +324,7 @@ def _scores(
     }
     if any(len(earned[name]) < len(everyone[name]) for name in everyone):
         return None, lengths
-    returns = _score("true return", earned, confidence)
+    returns = _score("return", earned, confidence)
     if random_return is None and returns.random is not None:
         random_return = returns.random.mean
     if random_return is not None:

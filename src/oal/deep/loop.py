@@ -11,6 +11,7 @@ the players, and keeps the books. Without a cost player it trains an expert on t
 
 import os
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
@@ -29,7 +30,7 @@ from oal.deep.costs.linear import FeatureFunction
 from oal.deep.normaliser import Normaliser
 from oal.deep.players import CostPlayer, Game, PolicyPlayer, Shapes
 from oal.deep.policy import Policy
-from oal.deep.presets import LearnerConfig
+from oal.deep.presets import CostName, LearnerConfig, PolicyName, PresetName
 from oal.deep.replay import ExpertData, Replay
 from oal.demos import Demos
 from oal.demos.pack import pack, unpack
@@ -67,10 +68,10 @@ class OAL:
         self,
         env: EnvSource | gym.Env | VectorEnv,
         demos: Demos | None,
-        policy: str | PolicyPlayer = "mdpo",
-        cost: str | CostPlayer | None = "neural",
+        policy: PolicyName | PolicyPlayer = "mdpo",
+        cost: CostName | CostPlayer | None = "neural",
         *,
-        preset: str = "default",
+        preset: PresetName = "default",
         seed: int = 0,
         environments: int = 1,
         horizon: int | None = None,
@@ -145,12 +146,19 @@ class OAL:
         callback: "Callback | Iterable[Callback] | None" = None,
         progress_bar: bool = False,
     ) -> Self:
-        """Play on until `total_steps` environment steps have been taken in all; a second call goes on."""
+        """Play on until `total_steps` environment steps have been taken in all; a second call goes on.
+
+        Stable-Baselines3 counts otherwise: its learn(n) takes n steps more, from 0 or, with
+        reset_num_timesteps=False, from where it was. That is learn(model.step + n) here; nothing is ever reset.
+        """
         at_least("total_steps", total_steps, 1)
         self.goal = total_steps
         callbacks = [] if callback is None else [callback] if callable(callback) else list(callback)
         self.pretrain(progress_bar=progress_bar)
-        with console.progress(self.spec.env_id, max(0, total_steps - self.step), enabled=progress_bar) as advance:
+        if self.step >= total_steps:
+            warnings.warn(_nothing_left(self.step, total_steps), stacklevel=2)
+        about = f"learning {self.spec.env_id}"
+        with console.progress(about, max(0, total_steps - self.step), enabled=progress_bar) as advance:
             goes_on = True
             while goes_on and self.step < total_steps:
                 self.block_begun, begun = self.step, time.perf_counter()
@@ -420,8 +428,8 @@ class OAL:
             learner = cls(
                 spec.env_id if env is None else env,
                 unpack(packed, spec.env_id) if packed else None,
-                policy,
-                cost,
+                policy,  # pyright: ignore[reportArgumentType]
+                cost,  # pyright: ignore[reportArgumentType]
                 config=config,
                 seed=info["seed"],
                 horizon=info["horizon"],
@@ -437,6 +445,13 @@ class OAL:
             self._runner.close()
 
 
+def _nothing_left(step: int, total_steps: int) -> str:
+    return (
+        f"nothing is left to learn: {step:,} environment steps have been taken, and learn({total_steps}) asks for "
+        f"{total_steps:,} in all; for {total_steps:,} more, say learn({step + total_steps})"
+    )
+
+
 class GAIL(OAL):
     """Generative adversarial imitation learning: the same loop with a discriminator as the cost player."""
 
@@ -444,8 +459,8 @@ class GAIL(OAL):
         self,
         env: EnvSource | gym.Env | VectorEnv,
         demos: Demos,
-        policy: str | PolicyPlayer = "mdpo",
-        cost: str | CostPlayer | None = "gail",
+        policy: PolicyName | PolicyPlayer = "mdpo",
+        cost: CostName | CostPlayer | None = "gail",
         **options: Any,
     ) -> None:
         super().__init__(env, demos, policy, cost, **options)

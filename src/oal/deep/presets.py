@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from oal.base import config as configs
 from oal.deep.bc import PAPER_BC, BCConfig
@@ -26,6 +26,10 @@ PRESETS = ("default", "sample-efficient", "paper")
 """Ours, for the best return per minute on two cores; the same with more updates, for the best per environment step; and
 the paper's tables."""
 POLICIES = ("mdpo", "sac", "mdpo-on", "trpo")
+# for completion in editors; the names are those of the classes
+PolicyName = Literal["mdpo", "sac", "mdpo-on", "trpo"]
+CostName = Literal["linear", "neural", "gail"]
+PresetName = Literal["default", "sample-efficient", "paper"]
 OFF_POLICY = ("mdpo", "sac")
 UPDATES_PER_STEP = 6.0
 """Of the preset sample-efficient; the default has 2."""
@@ -156,7 +160,8 @@ def with_settings(config: LearnerConfig, settings: Mapping[str, Any]) -> Learner
     for dotted, value in settings.items():
         group, dot, field = dotted.partition(".")
         if not dot:
-            choice("setting", group, ("environments", "normalise", "bc"))
+            groups_known = (f"{name}.NAME" for name in ("policy", "cost", "replay"))
+            choice("setting", group, ("environments", "normalise", *groups_known, "bc", "bc.NAME"))
             if group == "bc":
                 if value is not None:
                     raise InputError(f"bc is {value}: None switches cloning off, bc.updates and the like change it")

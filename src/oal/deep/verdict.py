@@ -29,8 +29,8 @@ AGAINST = {
     "own": "Compared with {} recorded episodes of its own best policy.",
     "given": "Compared with {} demonstrations that were given for it.",
 }
-NEAR, DIFFERS, TOO_FEW = "as two experts", "differs", "too few episodes"
-AS_MUCH, LESS, MORE = "as the expert", "less than the expert", "more than the expert"
+NEAR, DIFFERS, TOO_FEW = "as two experts", "differs", "too few"
+AS_MUCH, LESS, MORE = "as the expert", "below the expert", "above the expert"
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class Certificate:
 
     def _standing(self) -> str:
         returns, gap = self.returns, self.linear_l2
-        falls = self.absorbing[0] > self.absorbing[1] + self.linear_simplex.scale_high
+        falls = self.lengths.verdict == LESS and self.absorbing[0] > self.absorbing[1]
         earlier = f"after {_number(self.lengths.learner.mean)} steps instead of {_number(self.lengths.expert.mean)}"
         beside = f" (a random policy: {gap.random:.2g})" if math.isfinite(gap.random) else ""
         near = not gap.on_scale(gap.value) > FAR
@@ -217,7 +217,7 @@ class Certificate:
         return ("measure", "learner", f"{self.confidence:.0%}", *clone, "p", "verdict")
 
     def table(self) -> list[tuple[str, ...]]:
-        """Rows under `columns`, on the common scale; in its own units what has none."""
+        """Rows under `columns`, on the common scale; with a * what is in its own units, as it has no place there."""
         rows = []
         for m in self.measures:
             scaled = math.isfinite(m.on_scale(m.value))
@@ -225,18 +225,20 @@ class Certificate:
                 f"{m.on_scale(x) + 0.0:z.2f}" if scaled else f"{x:.3g}" for x in (m.value, m.low, m.high, m.clone)
             )
             beside = (clone if math.isfinite(m.clone) else "–",) if "clone" in self.columns else ()
-            name = m.name if scaled else f"{m.name} (unscaled)"
+            name = m.name if scaled else f"{m.name} *"
             rows.append((name, value, f"{low} to {high}", *beside, f"{m.adjusted_p:.3f}", m.verdict))
         return rows
 
-    score_columns = ("", "learner", "expert", "clone", "random", "verdict")
+    score_columns = ("mean", "learner", "expert", "clone", "random", "verdict")
 
     def score_table(self) -> list[tuple[str, ...]]:
         """Rows under `score_columns`: returns as returns, lengths as steps."""
-        return [
-            (s.name, *("–" if x is None else _mean(x) for x in (s.learner, s.expert, s.clone, s.random)), s.verdict)
-            for s in self.scores
-        ]
+        rows = []
+        for s in self.scores:
+            others = ("–" if x is None else _number(x.mean) for x in (s.expert, s.clone, s.random))
+            half = f" ± {_number(s.learner.half_width)}" if s.learner.half_width > 0.0 else ""
+            rows.append((s.name, _number(s.learner.mean) + half, *others, s.verdict))
+        return rows
 
     feature_columns = ("feature", "learner", "expert", "expert's sd", "differs by")
 
@@ -293,7 +295,3 @@ def _number(value: float) -> str:
 
 def _signed(value: float) -> str:
     return f"{value:+,.0f}" if abs(value) >= 10 else f"{value:+.2g}"
-
-
-def _mean(mean: Mean) -> str:
-    return _number(mean.mean) + (f" ± {_number(mean.half_width)}" if mean.half_width > 0.0 else "")

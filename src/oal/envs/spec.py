@@ -175,8 +175,8 @@ def describe(env: gym.Env | VectorEnv, *, horizon: int | None = None) -> EnvSpec
         low, high = action_space.low.astype(np.float64).ravel(), action_space.high.astype(np.float64).ravel()
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
             raise InputError(
-                f"{env_id}: the action space {action_space} is unbounded: say the range in which it is used, as with "
-                "gymnasium.wrappers.TransformAction(env, lambda action: action, gymnasium.spaces.Box(-1.0, 1.0, shape))"
+                f"{env_id}: the action space {action_space} is unbounded: bound it, as in gymnasium.wrappers."
+                "TransformAction(env, lambda a: a, gymnasium.spaces.Box(-3.0, 3.0, env.action_space.shape))"
             )
         if not (low < high).all():
             raise InputError(f"{env_id}: the action space {action_space} has a dimension without room (low = high)")

@@ -149,8 +149,9 @@ class Run:
         folder.set_status("running", step=learner.step)
         try:
             with stopping.going_on(self.command), stopping.deferred(), self._limited():
-                # a run that was killed after its early stop has nothing more to learn
-                if config.stop_at_return is None or highest < config.stop_at_return:
+                # a run that was killed after its end or its early stop has nothing more to learn
+                stopped = config.stop_at_return is not None and highest >= config.stop_at_return
+                if learner.step < config.total_steps and not stopped:
                     if learner.pretrain(progress_bar=progress_bar):
                         # the clone is the first policy, and what learning is measured by
                         learner.policy().save(folder.clone)
