@@ -243,7 +243,7 @@ def gail(*, quick: bool = False, env_id: str = "HalfCheetah-v5") -> list[dict[st
         "sbx": _peer("sb3", "sac_worker.py", library="sbx", **timed),
     }
     players = {
-        "oal": ("OAL-neural with MDPO", "MDPO with layer norm and an anchor"),
+        "oal": ("OAL-neural with MDPO", "MDPO with layer norm, and five clones as its prior, asked at every step"),
         "oal, paper": ("OAL-neural with the paper's MDPO", "the paper's MDPO"),
     }
     comparisons = []

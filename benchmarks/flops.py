@@ -32,11 +32,8 @@ def mdpo(
     hidden: Sequence[int],
     batch_size: int,
     cost_hidden: Sequence[int] | None = None,
-    anchored: bool = False,
 ) -> float:
-    """One update of off-policy MDPO: the old actor, the actor, both critics, V, its target, and the cost network.
-
-    An anchored policy also needs the policy it started from.
+    """One update of Algorithm 3: the old actor, the actor, both critics, V, its target, and the cost network.
 
     The actor's gradient passes through two critics' worth of products whether it follows the live pair (forward and
     input gradient of both) or the frozen one (forward of the pair for V, forward and input gradient of the old one).
@@ -44,7 +41,27 @@ def mdpo(
     actor = products([observation_size, *hidden, 2 * action_size], batch_size)
     critic = products([observation_size + action_size, *hidden, 1], batch_size)
     value = products([observation_size, *hidden, 1], batch_size)
-    policy = (1 + anchored) * sum(actor) + fitted(actor) + 2 * (2 * sum(critic))
+    policy = sum(actor) + fitted(actor) + 2 * (2 * sum(critic))
     values = sum(value) + fitted(value)
-    costs = 0.0 if cost_hidden is None else sum(products([observation_size + action_size, *cost_hidden, 1], batch_size))
-    return policy + values + 2 * fitted(critic) + costs
+    return policy + values + 2 * fitted(critic) + charged(observation_size + action_size, cost_hidden, batch_size)
+
+
+def charged(input_size: int, hidden: Sequence[int] | None, batch_size: int) -> float:
+    """The costs of a batch; None: they are recorded ones."""
+    return 0.0 if hidden is None else sum(products([input_size, *hidden, 1], batch_size))
+
+
+def mirror(
+    observation_size: int,
+    action_size: int,
+    hidden: Sequence[int],
+    batch_size: int,
+    cost_hidden: Sequence[int] | None = None,
+) -> float:
+    """One update of mirror descent towards a prior: that of soft actor-critic, the old actor, and the cost network.
+
+    The prior itself is computed once for each step, on the host.
+    """
+    old_actor = sum(products([observation_size, *hidden, 2 * action_size], batch_size))
+    costs = charged(observation_size + action_size, cost_hidden, batch_size)
+    return sac(observation_size, action_size, hidden, batch_size) + old_actor + costs

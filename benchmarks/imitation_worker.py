@@ -151,7 +151,7 @@ def learn_with_oal(options: argparse.Namespace, clock: Clock) -> None:
                 "replay.updates_per_step": 1.0,
             }
         )
-    # the default preset holds its policy near a cloned one: an epoch of cloning, before the clock starts, is enough
+    # the default preset learns with clones as its prior: an epoch of cloning, before the clock starts, is enough
     epochs = int(options.preset == "default") if timed else options.bc_epochs
     if epochs is not None:
         settings["bc.epochs"] = epochs

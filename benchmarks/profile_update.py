@@ -75,11 +75,13 @@ def _classified(code: str, shape: list[int], product: tuple[float, bool] | None)
     return Operation("elementwise, 256 x 256" if math.prod(shape) >= LARGE else "elementwise, smaller", 0.0)
 
 
-def measured(init: Any, block: Any, view: Any, *, updates: int, repeats: int) -> dict[str, dict[str, float]]:
+def measured(
+    init: Any, block: Any, view: Any, *, columns: int, updates: int, repeats: int
+) -> dict[str, dict[str, float]]:
     """Profile a block; return microseconds and operations of an update by kind."""
     import jax
 
-    rows, state = drawn_rows(updates), init(0)
+    rows, state = drawn_rows(updates, columns), init(0)
     known = operations(block.lower(*state, rows, view).compile().as_text())
     *state, _ = jax.block_until_ready(block(*state, rows, view))
     with tempfile.TemporaryDirectory() as folder:
@@ -114,8 +116,8 @@ def main() -> None:
     runtime.set_threads(1)
     ceiling = matmul_ceiling()
     table = []
-    for name, (init, block, view, _) in players().items():
-        kinds = measured(init, block, view, updates=options.updates, repeats=options.repeats)
+    for name, (init, block, view, _, columns) in players().items():
+        kinds = measured(init, block, view, columns=columns, updates=options.updates, repeats=options.repeats)
         whole = sum(row["microseconds"] for row in kinds.values())
         for kind, row in sorted(kinds.items(), key=lambda item: -item[1]["microseconds"]):
             table.append(

@@ -71,16 +71,18 @@ def seeds_together(
 
 
 def players() -> dict[str, tuple[Any, ...]]:
-    """Return each player's (state, key) from a seed, its compiled block, its costs, and the work of an update."""
+    """Return each player's (state, key) from a seed, compiled block, costs, work of an update, and columns of a prior.
+
+    The default preset's MDPO learns with clones as its prior, the other two without one.
+    """
     import flops
     import numpy as np
 
-    from oal.deep.anchored import AnchoredConfig, AnchoredMDPO
     from oal.deep.costs import cost_player
     from oal.deep.costs.network import NetworkConfig
-    from oal.deep.offpolicy import OffPolicy, compile_block
+    from oal.deep.offpolicy import OffPolicy, OffPolicyConfig, compile_block
     from oal.deep.players import ChargeBatch, Shapes, recorded_cost
-    from oal.deep.presets import preset
+    from oal.deep.presets import policy_player, preset
     from oal.deep.replay import Pairs
     from oal.deep.sac import SAC, SACConfig
 
@@ -97,30 +99,31 @@ def players() -> dict[str, tuple[Any, ...]]:
         settings = {"policy.hidden": (256, 256), "policy.batch_size": BATCH_SIZE}
         learner = preset("mdpo", "neural", name, settings=settings)
         config, cost = learner.policy_config, learner.cost_config
-        assert isinstance(config, AnchoredConfig)
+        assert isinstance(config, OffPolicyConfig)
         assert isinstance(cost, NetworkConfig)
         charge = cost_player(cost).sized(*SIZES, config.gamma)
-        anchored = config.anchor_weight > 0.0
+        count, columns = (flops.mdpo, 0) if name == "paper" else (flops.mirror, 4 * SIZES[1])
         return (
-            *started_and_compiled(AnchoredMDPO(config), charge),
+            *started_and_compiled(policy_player("mdpo", name)(config), charge),
             charge.init(0, pairs).view,
-            flops.mdpo(*SIZES, config.hidden, config.batch_size, cost.hidden, anchored=anchored),
+            count(*SIZES, config.hidden, config.batch_size, cost.hidden),
+            columns,
         )
 
     sac = SACConfig(batch_size=BATCH_SIZE)
     work_of_sac = flops.sac(*SIZES, sac.hidden, sac.batch_size)
     return {
-        "SAC": (*started_and_compiled(SAC(sac), recorded_cost), None, work_of_sac),
+        "SAC": (*started_and_compiled(SAC(sac), recorded_cost), None, work_of_sac, 0),
         "MDPO": mdpo("default"),
         "MDPO with the paper's settings": mdpo("paper"),
     }
 
 
-def drawn_rows(updates: int) -> "np.ndarray":
-    """Return made-up rows of a replay memory, a batch for each update."""
+def drawn_rows(updates: int, columns: int = 0) -> "np.ndarray":
+    """Return made-up rows of a replay memory, a batch for each update, with a prior's columns beside them."""
     import numpy as np
 
-    shape = (updates, BATCH_SIZE, 2 * SIZES[0] + SIZES[1] + 2)
+    shape = (updates, BATCH_SIZE, 2 * SIZES[0] + SIZES[1] + 2 + columns)
     return np.random.default_rng(1).normal(size=shape).astype(np.float32)
 
 
@@ -137,26 +140,27 @@ def main() -> None:
     import jax
 
     games = players()
-    rows = drawn_rows(options.updates)
+    rows = {name: drawn_rows(options.updates, columns) for name, (*_, columns) in games.items()}
     states = {
-        name: jax.block_until_ready(block(*init(0), rows, view))[:2] for name, (init, block, view, _) in games.items()
+        name: jax.block_until_ready(block(*init(0), rows[name], view))[:2]
+        for name, (init, block, view, *_) in games.items()
     }
     measured: dict[str, dict[str, list[float]]] = {
         name: {"milliseconds": [], "ceiling": [], "share": []} for name in games
     }
     for _ in range(options.repeats):
-        for name, (_, block, view, work) in games.items():
+        for name, (_, block, view, work, _) in games.items():
             ceiling, trials = matmul_ceiling(), []
             for _ in range(TRIALS):
                 start = time.perf_counter()
-                *states[name], _ = jax.block_until_ready(block(*states[name], rows, view))
+                *states[name], _ = jax.block_until_ready(block(*states[name], rows[name], view))
                 trials.append((time.perf_counter() - start) / options.updates)
             seconds = min(trials)
             measured[name]["milliseconds"].append(1e3 * seconds)
             measured[name]["ceiling"].append(ceiling / 1e9)
             measured[name]["share"].append(work / seconds / ceiling)
-    init, block, view, _ = games["MDPO"]
-    together = seeds_together(init, block, view, rows, repeats=options.repeats)
+    init, block, view, *_ = games["MDPO"]
+    together = seeds_together(init, block, view, rows["MDPO"], repeats=options.repeats)
     updates = {name: {**values, "gigaflop": games[name][3] / 1e9} for name, values in measured.items()}
     print(json.dumps({"updates": updates, "seeds": together, "peak_memory_megabytes": memory_megabytes("VmHWM")}))
 

@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from oal.deep.anchored import AnchoredConfig, AnchoredMDPO, anchored_update
 
+from oal.deep import nets
 from oal.deep.costs import NeuralConfig, cost_player
 from oal.deep.mdpo import MDPOConfig, init_mdpo, mdpo_update
+from oal.deep.mirror import MirrorConfig, init_mirror, mirror_update
 from oal.deep.players import Shapes
 from oal.deep.replay import Batch, Pairs
 from oal.deep.sac import SACConfig, init_sac, sac_update
@@ -28,9 +29,10 @@ SHAPES = Shapes("continuous", 17, 6)
 ROWS = 32
 
 
-def batch() -> Batch:
+def batch(columns: int = 0) -> Batch:
     observation, following = np.zeros((2, ROWS, 17), np.float32)
-    return Batch(observation, np.zeros((ROWS, 6), np.float32), np.zeros(ROWS, np.float32), following, np.zeros(ROWS))
+    action, nothing = np.zeros((ROWS, 6), np.float32), np.zeros(ROWS, np.float32)
+    return Batch(observation, action, nothing, following, nothing, np.zeros((ROWS, columns), np.float32))
 
 
 def noise(draws: int) -> np.ndarray:
@@ -84,7 +86,7 @@ def test_flops_of_mdpo_are_those_of_its_update(frozen_critic):
     pairs = Pairs(np.zeros((4, 17), np.float32), np.zeros((4, 6), np.float32), np.ones(4, np.float32))
 
     def update(state, view):
-        costs, absorbing, _ = player(view, batch())
+        costs, absorbing = player(view, batch())
         return mdpo_update(state, batch()._replace(cost=costs), absorbing, noise(1), shapes=SHAPES, config=config)
 
     state = jax.eval_shape(lambda: init_mdpo(0, SHAPES, config)[0])
@@ -92,15 +94,32 @@ def test_flops_of_mdpo_are_those_of_its_update(frozen_critic):
     assert product_flops(update, state, view) == flops.mdpo(17, 6, config.hidden, ROWS, cost.hidden)
 
 
-def test_flops_of_an_anchored_update_are_those_of_its_update():
+@pytest.mark.parametrize("columns", [0, 24], ids=["uniform", "clones"])
+def test_flops_of_mirror_descent_are_those_of_its_update(columns, monkeypatch):
     import flops
 
-    config = AnchoredConfig(hidden=(64, 32), batch_size=ROWS, frozen_critic=False, anchor_weight=1.0)
+    # without layer norm, see above
+    for name in ("worst_value", "critic_regression"):
+        plain = getattr(nets, name)
+        monkeypatch.setattr(nets, name, lambda *parts, layer_norm, plain=plain: plain(*parts, layer_norm=False))
+    config = MirrorConfig(hidden=(64, 32), batch_size=ROWS)
     found = product_flops(
-        lambda state: anchored_update(state, batch(), jnp.float32(0.0), noise(1), shapes=SHAPES, config=config),
-        jax.eval_shape(lambda: AnchoredMDPO(config).init(0, SHAPES)[0]),
+        lambda state: mirror_update(state, batch(columns), jnp.float32(0.0), noise(2), shapes=SHAPES, config=config),
+        jax.eval_shape(lambda: init_mirror(0, SHAPES, config)[0]),
     )
-    assert found == flops.mdpo(17, 6, config.hidden, ROWS, anchored=True)
+    assert found == flops.mirror(17, 6, config.hidden, ROWS)
+    assert flops.mirror(17, 6, config.hidden, ROWS, (20, 10)) - found == 2.0 * ROWS * (23 * 20 + 20 * 10 + 10)
+
+
+def test_every_player_of_the_update_benchmark_takes_its_rows():
+    import update_worker
+
+    for init, block, view, work, columns in update_worker.players().values():
+        assert work > 0.0
+        rows = update_worker.drawn_rows(2, columns)
+        state = jax.eval_shape(lambda init=init: init(0))
+        _, _, metrics = jax.eval_shape(block, *state, rows, view)
+        assert "critic_loss" in metrics
 
 
 def test_ratio_of_pairs_with_spread():

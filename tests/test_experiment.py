@@ -15,7 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from oal import cli
-from oal.base.folder import RunFolder, plain
+from oal.base.folder import RunFolder, flattened, plain
+from oal.deep.presets import preset
 from oal.errors import InputError
 from oal.lab import sweep as experiment
 from oal.lab import worker
@@ -58,6 +59,25 @@ def tiny(out: Path, **grid: list[Any]) -> Sweep:
 
 
 # ----- what a file means
+
+
+EXPERIMENTS = Path(__file__).parents[1] / "experiments"
+
+
+@pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.toml")), ids=lambda path: path.stem)
+def test_the_experiments_of_the_repository_are_sweeps(path):
+    configs = [run.config for run in Sweep.read(path).runs()]
+    assert len({repr(config) for config in configs}) == len(configs) >= 1
+
+
+def test_each_run_on_the_ingredients_leaves_one_out():
+    runs = [run.config.learner for run in Sweep.read(EXPERIMENTS / "ingredients.toml").runs()]
+    assert runs[0] == preset("mdpo", "neural")
+    whole, *others = (flattened(config.to_json()) for config in runs)
+    assert len(others) == 8
+    for other in others:
+        changed = [name for name, value in whole.items() if other[name] != value]
+        assert len(changed) == 1, changed
 
 
 def test_a_sweep_is_every_combination_of_its_grid(tmp_path):

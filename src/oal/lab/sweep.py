@@ -43,7 +43,7 @@ MAX_DEPTH = 10
 
 _RUN_FIELDS = tuple(field.name for field in fields(RunConfig) if field.name != "learner")
 _PLAYERS = {"policy": "mdpo", "cost": "neural", "preset": "default"}
-_PLAIN_SETTINGS = ("environments",)
+_PLAIN_SETTINGS = ("environments", "normalise")
 FIELDS = ("env", *_PLAYERS, *(name for name in _RUN_FIELDS if name != "env"), *_PLAIN_SETTINGS)
 """What a sweep file may set, besides dotted settings of the players."""
 
