@@ -182,7 +182,7 @@ def test_what_is_wrong_with_a_file_is_said_before_anything_runs(tables, message)
 
 @pytest.mark.parametrize(
     "text, message",
-    [(None, "cannot be read"), ("seed = ", "not valid TOML"), ('policy = "sac"\npolicy.x = 1', "settings are quoted")],
+    [(None, "no such file"), ("seed = ", "not valid TOML"), ('policy = "sac"\npolicy.x = 1', "settings are quoted")],
 )
 def test_a_file_that_is_no_toml_is_named(text, message, tmp_path):
     path = tmp_path / "s.toml"

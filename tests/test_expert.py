@@ -174,7 +174,7 @@ def test_two_processes_do_not_train_into_one_folder(tmp_path: Path) -> None:
 
 
 def test_misuse_is_named(finished: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="--resume"):
+    with pytest.raises(InputError, match="oal resume"):
         run.start(TINY, finished)
     with pytest.raises(InputError, match="seed 3, not"):
         expert.resume(finished, "Pendulum-v1", seed=9)

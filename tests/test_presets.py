@@ -137,6 +137,10 @@ def test_on_policy_costs_learn_from_the_steps_since_their_last_update(policy: st
 def test_every_pair_has_every_preset_and_says_what_it_is() -> None:
     for name in PRESETS:
         for policy, cost in PAIRS:
+            if name == "sample-efficient" and policy not in OFF_POLICY:
+                with pytest.raises(InputError, match="is for off-policy players"):
+                    preset(policy, cost, name)
+                continue
             config = preset(policy, cost, name)
             assert (config.policy, config.cost, config.preset) == (policy, cost, name)
             assert type(config.policy_config) is policy_player(policy, name).Config
@@ -150,6 +154,8 @@ def test_every_pair_has_every_preset_and_says_what_it_is() -> None:
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize("policy, cost", PAIRS)
 def test_settings_survive_the_way_through_json(policy: str, cost: str, name: str) -> None:
+    if name == "sample-efficient" and policy not in OFF_POLICY:
+        return
     settings = {"bc.epochs": 7, "policy.hidden": [3, 4, 5], "environments": 2, "normalise": name == "paper"}
     config = preset(policy, cost, name, settings=settings)
     read = LearnerConfig.from_json(json.loads(json.dumps(config.to_json())))
@@ -220,7 +226,7 @@ def test_every_player_of_the_default_preset_starts_from_the_same_clones() -> Non
         assert config.bc_config is not None
         assert (config.bc_config.updates, config.bc_config.members) == (3_000, 5)
         if policy != "sac":  # whose temperature weighs the prior
-            assert field(config, "policy.prior_weight") == 0.08
+            assert field(config, "policy.prior_weight") == (0.08 if policy in OFF_POLICY else 0.1)
         assert field(config, "policy.prior_log_std") == -2.0
         assert field(config, "cost.scale") == "evidence"
         assert field(config, "cost.absorbing") == 1.3
@@ -279,7 +285,7 @@ def test_settings_of_the_replay_are_for_off_policy_players() -> None:
     [
         (("ppo", "neural", "paper"), "policy 'ppo' is unknown: choose one of mdpo, sac, mdpo-on, trpo"),
         (("mdpo", "wgan", "paper"), "cost 'wgan' is unknown: choose one of linear, neural, gail"),
-        (("mdpo", "neural", "best"), "preset 'best' is unknown: choose one of default, paper"),
+        (("mdpo", "neural", "best"), "preset 'best' is unknown: choose one of default, sample-efficient, paper"),
     ],
 )
 def test_unknown_players_and_presets_are_refused(names: tuple[str, str, str], message: str) -> None:

@@ -17,6 +17,7 @@ QUICK = {
     "policy.batch_size": 32,
     "policy.learning_rate": 3e-3,
     "policy.target_rate": 0.05,
+    "policy.actor_average": 0.99,
     "replay.block": 20,
     "replay.warmup_steps": 100,
     "replay.capacity": 4_000,

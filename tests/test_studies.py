@@ -17,7 +17,7 @@ def test_the_papers_scale_is_the_papers(tmp_path: Path) -> None:
     shown.mkdir()
     for env in ("Ant-v5", "Humanoid-v5"):
         (shown / f"{env}.npz").touch()
-    sweep = deep_figures.plan("gail-vs-oal", scale="paper", out=tmp_path, demonstrations=shown)
+    sweep = deep_figures.plan("gail-vs-oal", scale="paper", out=tmp_path, demonstrations=[shown])
     configs = [run.config for run in sweep.runs()]
     assert len(configs) == 5 * 5 * 3
     assert {config.env for config in configs} == {
@@ -45,7 +45,7 @@ def test_the_papers_trpo_has_one_environment_and_clones_where_the_paper_does(tmp
     shown.mkdir()
     for env in ("Ant-v5", "Humanoid-v5"):
         (shown / f"{env}.npz").touch()
-    sweep = deep_figures.plan("gail-vs-oal", scale="paper", policy="trpo", out=tmp_path, demonstrations=shown)
+    sweep = deep_figures.plan("gail-vs-oal", scale="paper", policy="trpo", out=tmp_path, demonstrations=[shown])
     configs = [run.config for run in sweep.runs()]
     assert len(configs) == 5 * 5 * 3
     assert {config.learner.environments for config in configs} == {1}

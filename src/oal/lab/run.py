@@ -220,7 +220,7 @@ def select(source: str, env: str, *, trajectories: int | None) -> tuple[Demos, D
         if ":" not in env:
             make(env).close()  # a mistyped environment is that, and no missing file
         raise InputError(
-            f"no demonstrations of {env} are shipped, only of {', '.join(demos.shipped())}: name a file with --demos"
+            f"no demonstrations of {env} are shipped, only of {', '.join(demos.shipped())}: name some with --demos FILE"
         )
     loaded = demos.load(source or env)
     if trajectories is not None and trajectories > len(loaded):
