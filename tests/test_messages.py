@@ -11,7 +11,6 @@ from oal.base.console import counted
 from oal.base.stats import Mean
 from oal.cli import app
 from oal.cli.figure import _show
-from oal.envs import describe
 from oal.errors import InputError
 from oal.lab.claims import Claim
 
@@ -40,16 +39,6 @@ def test_a_quick_figure_says_that_it_decides_nothing(smoke: bool, capsys: pytest
 class Unbounded(gym.Env):
     observation_space = gym.spaces.Box(-1.0, 1.0, (2,))
     action_space = gym.spaces.Box(-np.inf, np.inf, (3,))
-
-
-def test_the_advice_for_unbounded_actions_can_be_taken() -> None:
-    with pytest.raises(
-        InputError, match=r"is unbounded: bound it, as in gymnasium\.wrappers\.TransformAction"
-    ) as error:
-        describe(Unbounded(), horizon=10)
-    advice = str(error.value).split("as in ")[1]
-    bounded = eval(advice, {"gymnasium": gym, "env": Unbounded()})
-    assert describe(bounded, horizon=10).action_high == (3.0, 3.0, 3.0)
 
 
 def test_the_papers_preset_says_what_to_expect(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,16 +75,16 @@ def test_a_run_folder_holds_what_reporting_needs(tmp_path: Path) -> None:
     folder = RunFolder.open(tmp_path / "run")
     assert folder.status["status"] == "finished"
     records = folder.records()
-    assert [record["step"] for record in records] == [100, 200, 300, 400, 500, 600]
+    assert [record["step"] for record in records] == [0, 100, 200, 300, 400, 500, 600]
     evaluated = [record["step"] for record in records if record.get("evaluation_return") is not None]
-    assert evaluated == [200, 400, 600]
-    assert all(np.isfinite(record["al_regret_l2"]) for record in records)
+    assert evaluated == [0, 200, 400, 600]
+    assert all(np.isfinite(record["al_regret_l2"]) for record in records[1:])
     assert folder.metadata["expert_return"] == 1000.0
     assert 0.0 < folder.metadata["random_return"] < 100.0
     assert folder.metadata["environment_state"] == "saved"
     assert len(demos.load(folder.demos)) == 2
     assert len(demos.load(folder.held_out)) == 18
-    assert folder.table.read_text().count("\n") == 7
+    assert folder.table.read_text().count("\n") == 8
     observation = demos.load(folder.demos)[0].observations[0]
     action, _ = Policy.load(folder.policy).predict(observation)
     np.testing.assert_array_equal(action, learner.predict(observation)[0])
@@ -216,7 +216,7 @@ def test_clones_and_experts_are_evaluated_too(tmp_path: Path, monkeypatch: pytes
 def test_a_mistyped_environment_is_not_a_missing_file() -> None:
     with pytest.raises(InputError, match=r"environment 'Hoper-v5' cannot be made"):
         training.select("", "Hoper-v5", trajectories=10)
-    with pytest.raises(InputError, match=r"no demonstrations of Acrobot-v1 are shipped, only of .*: name a file with"):
+    with pytest.raises(InputError, match=r"no demonstrations of Acrobot-v1 are shipped, only of .*: name some with"):
         training.select("", "Acrobot-v1", trajectories=10)
 
 

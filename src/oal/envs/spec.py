@@ -148,7 +148,6 @@ def describe(env: gym.Env | VectorEnv, *, horizon: int | None = None) -> EnvSpec
     env_id = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
     if not observation_space.is_np_flattenable:
         raise InputError(f"{env_id}: observations of {observation_space} have no fixed size and cannot be flattened")
-    refuse_pictures(env_id, observation_space)
     size = spaces.flatdim(observation_space)
     if size > MAX_OBSERVATION:
         raise InputError(
@@ -156,6 +155,7 @@ def describe(env: gym.Env | VectorEnv, *, horizon: int | None = None) -> EnvSpec
             f"learned from: a memory of a million steps takes {8e6 * size / 1e12:.1f} TB, and a layer of 256 units "
             f"{1024 * size / 1e9:.1f} GB; make them smaller with a wrapper"
         )
+    refuse_pictures(env_id, observation_space)
     steps = horizon if horizon is not None else time_limit(env)
     if steps is None:
         raise InputError(
@@ -175,8 +175,8 @@ def describe(env: gym.Env | VectorEnv, *, horizon: int | None = None) -> EnvSpec
         low, high = action_space.low.astype(np.float64).ravel(), action_space.high.astype(np.float64).ravel()
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
             raise InputError(
-                f"{env_id}: the action space {action_space} is unbounded: bound it, as in gymnasium.wrappers."
-                "TransformAction(env, lambda a: a, gymnasium.spaces.Box(-3.0, 3.0, env.action_space.shape))"
+                f"{env_id}: the action space {action_space} is unbounded: say the range in which it is used, as with "
+                "gymnasium.wrappers.TransformAction(env, lambda action: action, gymnasium.spaces.Box(-1.0, 1.0, shape))"
             )
         if not (low < high).all():
             raise InputError(f"{env_id}: the action space {action_space} has a dimension without room (low = high)")
