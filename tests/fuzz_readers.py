@@ -293,9 +293,9 @@ def tabular_case(folder: Path) -> tuple[Read, Mutate]:
         changed = dict(rng.choice(members))  # one number of one array: what only its meaning can tell
         name = rng.choice([name for name in changed if name != "about.npy"])
         array = np.load(fuzz_demos.io.BytesIO(changed[name])).copy()
-        if array.size:
+        if array.size and array.dtype.kind in "iuf":
             odd = (0, 1, -1, 2**31 - 1, 10**9, 7) if array.dtype.kind in "iu" else (np.nan, -1.0, 1e308, 0.0, 2.0)
-            with contextlib.suppress(OverflowError):
+            with contextlib.suppress(OverflowError, ValueError):
                 array.flat[rng.randrange(array.size)] = rng.choice(odd)
         changed[name] = npy(array)
         path.write_bytes(zipped(list(changed.items()), 0))
@@ -407,8 +407,9 @@ def work(readers: list[str], first: int, count: int, seed: int, keep: Path) -> N
     """Read mutants, and say on stdout which one is next: the last line before a crash names it."""
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGALRM, slow)
-    fuzz_demos.pickle.load = fuzz_demos.pickle.loads = fuzz_demos.opened_pickle  # type: ignore[assignment]
     for reader in readers:
+        if "tabular" not in reader:  # numba keeps its compiled kernels as pickles of its own
+            fuzz_demos.pickle.load = fuzz_demos.pickle.loads = fuzz_demos.opened_pickle  # type: ignore[assignment]
         folder = keep / "now" / reader.replace(" ", "-")
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -447,40 +448,48 @@ def kept(keep: Path, folder: Path, reader: str, seed: int, index: int, why: str)
     (place / "why.txt").write_text(why)
 
 
+def _fuzz_from(reader: str, first: int, count: int, seed: int, keep: Path, row: dict[str, Any]) -> int | None:
+    """Read mutants from the first on; return where to go on after one that killed the process."""
+    command = [sys.executable, __file__, reader, "--work", "--count", str(count), "--seed", str(seed)]
+    command += ["--keep", str(keep), "--first", str(first)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    last: list[Any] = [reader, first - 1, ""]
+    assert process.stdout is not None
+    for line in process.stdout:
+        last = json.loads(line)
+        if last[2] != "next":
+            _, index, result, message, seconds = last
+            row[result] += 1
+            row["messages"].add(message)
+            row["slowest"] = max(row["slowest"], seconds)
+            if result == "finding":
+                row["findings"].append((index, message))
+    assert process.stderr is not None
+    stderr = process.stderr.read()
+    if process.wait() == 0:
+        return None
+    _, index, what = last[:3]
+    if what != "next":  # it did not die of a file
+        raise RuntimeError(f"the fuzzer of {reader} failed:\n{stderr[-3000:]}")
+    kept(keep, keep / "now" / reader.replace(" ", "-"), reader, seed, index, f"exit code {process.returncode}")
+    row["finding"] += 1
+    row["findings"].append((index, f"exit code {process.returncode}"))
+    return index + 1
+
+
 def fuzz(readers: list[str], count: int, seed: int, keep: Path, *, first: int = 0) -> dict[str, dict[str, Any]]:
-    """Read `count` mutants with each reader; a process that dies is started again after the file that killed it."""
+    """Read `count` mutants with each reader, in a process of its own, as each has imports and memory of its own.
+
+    A process that dies is started again after the file that killed it.
+    """
     table = {
         name: {"read": 0, "refused": 0, "finding": 0, "slowest": 0.0, "messages": set(), "findings": []}
         for name in readers
     }
-    waiting = list(readers)
-    while waiting:
-        command = [sys.executable, __file__, *waiting, "--work", "--count", str(count), "--seed", str(seed)]
-        command += ["--keep", str(keep), "--first", str(first)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        last: list[Any] = [waiting[0], first - 1, ""]
-        assert process.stdout is not None
-        for line in process.stdout:
-            last = json.loads(line)
-            if last[2] != "next":
-                reader, _, result, message, seconds = last
-                row = table[reader]
-                row[result] += 1
-                row["messages"].add(message)
-                row["slowest"] = max(row["slowest"], seconds)
-                if result == "finding":
-                    row["findings"].append((last[1], message))
-        assert process.stderr is not None
-        stderr = process.stderr.read()
-        if process.wait() == 0:
-            break
-        reader, index, what = last[:3]
-        if what != "next":  # it did not die of a file
-            raise RuntimeError(f"the fuzzer of {reader} failed:\n{stderr[-3000:]}")
-        kept(keep, keep / "now" / reader.replace(" ", "-"), reader, seed, index, f"exit code {process.returncode}")
-        table[reader]["finding"] += 1
-        table[reader]["findings"].append((index, f"exit code {process.returncode}"))
-        waiting, first = waiting[waiting.index(reader) :], index + 1
+    for reader in readers:
+        at: int | None = first
+        while at is not None:
+            at = _fuzz_from(reader, at, count, seed, keep, table[reader])
     shutil.rmtree(keep / "now", ignore_errors=True)
     return table
 
