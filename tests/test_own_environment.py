@@ -375,7 +375,7 @@ def test_images_are_refused_at_once(space: spaces.Space) -> None:
 
 
 def test_huge_vectors_are_refused_too() -> None:
-    with pytest.raises(InputError, match=r"very large|numbers, at most"):
+    with pytest.raises(InputError, match="numbers, at most"):
         describe(Showing(spaces.Box(-1, 1, (10**6,))), horizon=5)
 
 

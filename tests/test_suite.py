@@ -66,10 +66,10 @@ def test_the_table_has_means_and_the_worst_seed_beside_them(tmp_path: Path) -> N
     one = next(row for row in per_task if (row["regime"], row["task"]) == ("one", "Walker2d-v5"))
     assert (one["demonstrations"], one["seeds"]) == ("shipped", 2)
     assert one["evaluation 25k"] == pytest.approx((0.97 + 0.7) / 2)
-    assert one["evaluation 25k, worst"] == pytest.approx(0.7)
+    assert one["evaluation 25k (worst)"] == pytest.approx(0.7)
     assert one["evaluation 50k"] is None
     # the upper of two middle seeds: half of them had reached it by then
-    assert (one["first at 0.9"], one["first at 0.9, worst"]) == ("never", "never")
+    assert (one["first at 0.9"], one["first at 0.9 (worst)"]) == ("never", "never")
     assert one["lowest evaluation"] == pytest.approx(0.2)
     few = next(row for row in per_task if row["regime"] == "subsampled")
     assert (few["demonstrations"], few["clone"]) == ("others", pytest.approx(0.3))

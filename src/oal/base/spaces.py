@@ -128,13 +128,11 @@ def _shape(value: Any) -> tuple[int, ...]:
 
 # Flat vectors
 
-LARGEST = 1 << 16
-"""Numbers of an observation that a learner can take; more are pictures or point clouds."""
 SMALLEST_PICTURE = 1 << 10
 
 
 def refuse_pictures(named: str, space: "Space") -> None:
-    """Say at once that images, and observations of their size, cannot be learned from."""
+    """Say at once that images cannot be learned from."""
     from gymnasium import spaces
 
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
@@ -144,11 +142,9 @@ def refuse_pictures(named: str, space: "Space") -> None:
     elif isinstance(space, spaces.Box):
         size = math.prod(space.shape)
         looks = len(space.shape) in (2, 3) and size >= SMALLEST_PICTURE
-        picture = looks and (space.dtype == np.uint8 or len(space.shape) == 3)
-        if picture or size > LARGEST:
-            what = "are images" if picture else "are very large"
+        if looks and (space.dtype == np.uint8 or len(space.shape) == 3):
             raise InputError(
-                f"{named}: observations {what} (shape {space.shape}, {space.dtype}), which are not supported: give "
+                f"{named}: observations are images (shape {space.shape}, {space.dtype}), which are not supported: give "
                 "vectors, as with a gymnasium.ObservationWrapper that returns features of them"
             )
 

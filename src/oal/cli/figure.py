@@ -182,7 +182,7 @@ def _suite(
         "seeds",
         "clone",
         "evaluation 50k",
-        "evaluation 50k, worst",
+        "evaluation 50k (worst)",
         "first at 0.9",
         "kept",
     ]

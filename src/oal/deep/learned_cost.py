@@ -205,7 +205,7 @@ class LearnedCost:
         else:
             what = f"{self.kind} network {'-'.join(map(str, config.hidden))} tanh"
         lines = {"environment": self.spec.env_id, "cost": what, "of": inputs}
-        if "step" in info:
+        if isinstance(info.get("step"), int):
             lines["learned in"] = f"{info['step']:,} steps"
         clip = "" if config.clip is None else f", cut to ±{config.clip:g}"
         if config.scale != "own":

@@ -148,6 +148,7 @@ def describe(env: gym.Env | VectorEnv, *, horizon: int | None = None) -> EnvSpec
     env_id = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
     if not observation_space.is_np_flattenable:
         raise InputError(f"{env_id}: observations of {observation_space} have no fixed size and cannot be flattened")
+    refuse_pictures(env_id, observation_space)
     size = spaces.flatdim(observation_space)
     if size > MAX_OBSERVATION:
         raise InputError(
@@ -155,7 +156,6 @@ def describe(env: gym.Env | VectorEnv, *, horizon: int | None = None) -> EnvSpec
             f"learned from: a memory of a million steps takes {8e6 * size / 1e12:.1f} TB, and a layer of 256 units "
             f"{1024 * size / 1e9:.1f} GB; make them smaller with a wrapper"
         )
-    refuse_pictures(env_id, observation_space)
     steps = horizon if horizon is not None else time_limit(env)
     if steps is None:
         raise InputError(

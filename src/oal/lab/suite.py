@@ -135,7 +135,7 @@ def rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
         row |= _spread("area to 50k", [each.area for each in found])
         first = sorted(each.first for each in found)
         row["first at 0.9"] = _steps(first[len(first) // 2])
-        row["first at 0.9, worst"] = _steps(first[-1])
+        row["first at 0.9 (worst)"] = _steps(first[-1])
         row |= _spread("kept", [each.kept for each in found])
         row["lowest evaluation"] = min(each.least for each in found)
         table.append(row)
@@ -189,7 +189,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def _spread(name: str, values: Sequence[float]) -> dict[str, float | None]:
     found = _finite(values)
-    return {name: _mean(values), f"{name}, worst": float(found.min()) if found.size else None}
+    return {name: _mean(values), f"{name} (worst)": float(found.min()) if found.size else None}
 
 
 def _middle(values: Sequence[float]) -> float | None:
