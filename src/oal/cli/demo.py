@@ -22,7 +22,7 @@ HEIGHT = 0
 
 def demo(
     out: Path = typer.Option(Path("oal-demo"), help="Folder for the run, the pictures and the numbers."),
-    steps: int = typer.Option(15_000, help="Environment steps of deep learning; 0 leaves that part out."),
+    steps: int = typer.Option(18_000, help="Environment steps of deep learning; 0 leaves that part out."),
     episodes: int = typer.Option(10_000, help="Episodes of tabular learning; 0 leaves that part out."),
     seeds: int = typer.Option(8, help="Independent tabular runs."),
     threads: int = typer.Option(2, help="Threads of computation."),
@@ -92,7 +92,7 @@ def _curves(path: Path, folder: "RunFolder") -> None:
         left.axhline(evaluated[0]["evaluation_return"], color=clone, ls=":", label="its clone")
         left.set(xlabel="environment steps", ylabel="return (never seen by the learner)", title=ENVIRONMENT)
         left.set_ylim(0, 1.1 * expert)
-        left.legend(fontsize=8, loc="center right")
+        left.legend(fontsize=8, loc="lower right")
         middle.plot(
             [record["step"] for record in evaluated],
             [record["evaluation_distance"] for record in evaluated],
