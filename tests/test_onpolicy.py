@@ -707,6 +707,7 @@ def test_a_rollout_keeps_the_priors_columns_beside_its_steps(shapes: Shapes) -> 
     """Of all clones, with the player's own activation; the first of them is the policy."""
     config = replace(TINY, prior_weight=0.3, prior_log_std=-1.5)
     player, clones = begun(shapes, config, seed=0, environments=3), clones_of(shapes, config)
+    before = player.snapshot()
     player.adopt(clones)
     assert_equal_trees(player.actor.layers, clones[0])
     steps_of(shapes, player, 3, 5, seed=0)
@@ -715,6 +716,9 @@ def test_a_rollout_keeps_the_priors_columns_beside_its_steps(shapes: Shapes) -> 
     assert rollout.prior.shape == (16, 3, 2 * shapes.action_size)
     for t in range(5):
         np.testing.assert_allclose(rollout.prior[t], prior.columns(rollout.observation[t]), atol=1e-6)
+    player.restore(*before)
+    assert player.ensemble is None, "a snapshot without a prior has none"
+    assert player._rollout.prior.shape == (16, 3, 0)
     unweighted = begun(shapes, TINY, seed=0, environments=3)
     unweighted.adopt(clones)
     assert unweighted.ensemble is None
