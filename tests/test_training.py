@@ -188,7 +188,8 @@ def made(path: Path, kind: str, seed: int = 0) -> Path:
     return path
 
 
-def test_clones_and_experts_are_evaluated_too(tmp_path: Path) -> None:
+def test_clones_and_experts_are_evaluated_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oal.base.runtime.set_threads", lambda threads: None)  # JAX is loaded here already
     clone, expert = made(tmp_path / "clone", "clone"), made(tmp_path / "expert", "expert")
     shown = CliRunner().invoke(app, ["eval", str(clone), "--episodes", "6"])
     assert shown.exit_code == 0, shown.output
