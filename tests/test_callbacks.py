@@ -146,7 +146,7 @@ def test_wandb_gets_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     run = SimpleNamespace(log=lambda values, step: logged.append((step, values)))
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **_: run))
     callbacks.wandb_sink("project", {"seed": 0})({"step": 5, "return": 2, "text": "x", "nothing": None})
-    assert logged == [(5, {"return": 2.0})]
+    assert logged == [(5, {"behaviour/return": 2.0})]
     with pytest.raises(InputError, match="project"):
         callbacks.wandb_sink("", {})
 
