@@ -24,7 +24,7 @@ from oal.envs import EnvSpec
 HORIZON = 15
 SPEC = EnvSpec("Pole-v0", "continuous", 4, 1, (-3.0,), (3.0,), (1,), horizon=HORIZON)
 NAMES = ["position cart", "velocity cart", "position pole", "velocity pole", "push"]
-STEP, FALLEN = 0.15, 0.5
+STEP, FALLEN = 0.15, 0.15
 MOVES = np.array([[0.0, 1.0, 0.0, 0.0], [0.0, -0.2, -1.0, 0.0], [0.0, 0.0, 0.0, 1.0], [0.0, 0.2, 6.0, 0.0]])
 PUSHES = np.array([0.0, 1.0, 0.0, -1.0])
 GAINS = np.array([1.0, 2.0, 22.0, 8.0])
