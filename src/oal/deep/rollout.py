@@ -54,7 +54,7 @@ class OnPolicyConfig:
     prior_weight: float = 0.0
     """What a step away from the clones that learning started with costs, in units of the advantages."""
     prior_log_std: float = -2.0
-    """log s0, the prior's width where all clones agree; also the cloned policy's own."""
+    """log s0, the prior's width where all clones agree."""
     critic_learning_rate: float = 1e-3
     critic_epochs: int = 10
     critic_minibatch: int = 128
