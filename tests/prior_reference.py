@@ -15,9 +15,16 @@ CONTINUOUS, DISCRETE = Shapes("continuous", 3, 2), Shapes("discrete", 3, 4)
 
 
 def members(shapes: Shapes, count: int = 3, seed: int = 0) -> list[nets.MLP]:
-    """Draw actors with one hidden layer of 8 units."""
+    """Draw actors with one hidden layer of 8 units; continuous ones have one log-std of -1, as clones have one."""
     keys = jax.random.split(jax.random.key(seed), count)
-    return [nets.init_actor(key, *shapes, (8,)) for key in keys]
+    drawn = [nets.init_actor(key, *shapes, (8,)) for key in keys]
+    if shapes.kind == "discrete":
+        return drawn
+    size = shapes.action_size
+    return [
+        (*layers, nets.Layer(last.weight.at[:, size:].set(0.0), last.bias.at[size:].set(-1.0)))
+        for *layers, last in drawn
+    ]
 
 
 def batch_of(shapes: Shapes, rng: np.random.Generator, ensemble: Ensemble | None, size: int = 16) -> Batch:

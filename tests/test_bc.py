@@ -14,10 +14,7 @@ from gymnasium import spaces
 from oal import demos, envs
 from oal.deep import bc, nets
 from oal.deep.bc import PAPER_BC, BCConfig, clone, scheduled_adam
-from oal.deep.mirror import MirrorConfig
 from oal.deep.policy import Policy
-from oal.deep.sac import SACConfig
-from oal.deep.trpo import TRPOConfig
 from oal.demos import Trajectory
 from oal.envs import EnvSpec
 from oal.errors import InputError
@@ -108,11 +105,18 @@ def test_a_deterministic_policy_is_recovered(rng) -> None:
     assert history.validation_loss is None
 
 
-def test_a_clone_is_left_with_the_log_std_that_priors_start_from(rng) -> None:
-    found, _ = clone(actor(), demonstrations(rng, 2), spec=SPEC, config=replace(QUICK, epochs=5))
-    distribution = nets.gaussian(found, jnp.array(rng.normal(size=(20, 3)), jnp.float32))
-    np.testing.assert_allclose(distribution.log_std, bc.LOG_STD, rtol=1e-6)
-    assert bc.LOG_STD == MirrorConfig().prior_log_std == SACConfig().prior_log_std == TRPOConfig().prior_log_std
+def test_a_clone_is_as_wide_as_the_demonstrated_actions_say(rng) -> None:
+    """A share of the standard deviation of each dimension, in the scale of the bounds; a constant has a width too."""
+    shown = demonstrations(rng, 2)
+    still = [replace(each, actions=each.actions * np.array([1.0, 0.0], np.float32)) for each in shown]
+    fresh = jnp.array(rng.normal(size=(20, 3)), jnp.float32)
+    for demonstrated, config in ((shown, QUICK), (still, replace(QUICK, width=0.5))):
+        found, _ = clone(actor(), demonstrated, spec=SPEC, config=replace(config, epochs=5))
+        actions = np.concatenate([each.actions for each in demonstrated])
+        scaled = (actions - np.array([0.0, 1.0])) / 2.0  # the bounds are [-2, 2] and [-1, 3]
+        expected = np.log(config.width * np.maximum(scaled.std(axis=0), 1e-3))
+        log_std = nets.gaussian(found, fresh).log_std
+        np.testing.assert_allclose(log_std, np.tile(expected, (20, 1)), rtol=1e-4)
 
 
 def test_discrete_actions_are_recovered_with_their_chances(rng) -> None:

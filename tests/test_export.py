@@ -34,13 +34,19 @@ class Scale(NamedTuple):
     std: np.ndarray
 
 
+def drawn_in(values: np.ndarray) -> np.ndarray:
+    """Logarithmic beyond five standard deviations."""
+    far = np.maximum(np.abs(values), 5.0)
+    return np.where(np.abs(values) > 5.0, np.sign(values) * 5.0 * (1.0 + np.log(far / 5.0)), values)
+
+
 class Scaled(Policy):
     """A policy with a normaliser before its network."""
 
     normaliser: Any = None
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        scaled = np.clip((observations - self.normaliser.mean) / self.normaliser.std, -10.0, 10.0)
+        scaled = drawn_in((observations - self.normaliser.mean) / self.normaliser.std)
         return self.actor.mode(scaled.astype(np.float32))
 
 
@@ -90,7 +96,7 @@ def test_both_files_act_as_the_policy_does(
     np.testing.assert_allclose(again(observations[0]), expected[0], rtol=1e-5, atol=1e-5)
     seen = observations
     if scaled:
-        seen = np.clip((observations - policy.normaliser.mean) / policy.normaliser.std, -10, 10)  # type: ignore[attr-defined]
+        seen = drawn_in((observations - policy.normaliser.mean) / policy.normaliser.std)  # type: ignore[attr-defined]
     raw = policy.actor.outputs(seen.astype(np.float32))
     parts = {"mean": raw[:, :4], "log_std": raw[:, 4:]} if spec.kind == "continuous" else {"logits": raw}
     for name, values in parts.items():

@@ -35,8 +35,8 @@ from prior_reference import (
 from shapes import checked
 
 BOTH = pytest.mark.parametrize("shapes", [CONTINUOUS, DISCRETE], ids=["continuous", "discrete"])
-CONFIG = MirrorConfig(hidden=(8,), batch_size=16, prior_weight=0.3, prior_log_std=-1.0, kl_weight=0.2, gamma=0.9)
-SAC_CONFIG = SACConfig(hidden=(8,), batch_size=16, prior_log_std=-1.0)
+CONFIG = MirrorConfig(hidden=(8,), batch_size=16, prior_weight=0.3, prior_updates=8, kl_weight=0.2, gamma=0.9)
+SAC_CONFIG = SACConfig(hidden=(8,), batch_size=16)
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
@@ -45,7 +45,7 @@ def test_columns_are_the_ensembles_mean_and_width(
     shapes: Shapes, activation: nets.Activation, rng: np.random.Generator
 ) -> None:
     """Discrete: the mean of the members' logits, and the mean of their probabilities with 5 % of the uniform one."""
-    ensemble = Ensemble(shapes.kind, members(shapes), -1.0, activation=activation)
+    ensemble = Ensemble(shapes.kind, members(shapes), activation=activation)
     observations = rng.normal(size=(5, 3)).astype(np.float32)
     columns = ensemble.columns(observations)
     assert columns.dtype == np.float32
@@ -61,13 +61,14 @@ def test_columns_are_the_ensembles_mean_and_width(
         means = each[:, :2]
         np.testing.assert_allclose(row[:2], means.mean(axis=0), atol=1e-5)
         spread = np.mean((means - means.mean(axis=0)) ** 2, axis=0)
-        np.testing.assert_allclose(np.exp(2.0 * row[2:]), np.exp(-2.0) + (4 / 3) * spread, rtol=1e-4)
+        own = np.mean(np.exp(2.0 * each[:, 2:]), axis=0)
+        np.testing.assert_allclose(np.exp(2.0 * row[2:]), own + (4 / 3) * spread, rtol=1e-4)
 
 
 def test_a_prior_of_clones_that_are_sure_rules_no_action_out() -> None:
     """Logits of thousands: all but one action have the uniform share, and nothing is infinite."""
     sure = [nets.Layer(1e4 * layer.weight, 1e4 * layer.bias) for layer in members(DISCRETE, 1)[0]]
-    columns = Ensemble("discrete", [tuple(sure)] * 2, -1.0).columns(np.ones((1, 3), np.float32))
+    columns = Ensemble("discrete", [tuple(sure)] * 2).columns(np.ones((1, 3), np.float32))
     assert np.isfinite(columns).all()
     np.testing.assert_allclose(np.sort(np.exp(columns[0, 4:])), [0.0125, 0.0125, 0.0125, 0.9625], rtol=1e-4)
 
@@ -75,7 +76,7 @@ def test_a_prior_of_clones_that_are_sure_rules_no_action_out() -> None:
 @BOTH
 def test_the_policy_alone_is_one_network(shapes: Shapes, rng: np.random.Generator) -> None:
     """Members' mean plus the actor; the width is the actor's own."""
-    ensemble, actor = Ensemble(shapes.kind, members(shapes), -1.0), members(shapes, 1, seed=9)[0]
+    ensemble, actor = Ensemble(shapes.kind, members(shapes)), members(shapes, 1, seed=9)[0]
     observations = rng.normal(size=(5, 3)).astype(np.float32)
     whole = np.asarray(nets.mlp(ensemble.plus(actor), observations))
     for row, observation in zip(whole, observations, strict=True):
@@ -94,7 +95,7 @@ def compiled(shapes: Shapes, config: MirrorConfig) -> Any:
 @BOTH
 def test_an_update_agrees_with_plain_loops(shapes: Shapes, with_prior: bool, rng: np.random.Generator) -> None:
     """Targets, losses and divergences of a state that has learned a little, step by step in NumPy."""
-    ensemble = Ensemble(shapes.kind, members(shapes), -1.0) if with_prior else None
+    ensemble = Ensemble(shapes.kind, members(shapes)) if with_prior else None
     state, _ = init_mirror(0, shapes, CONFIG)
     first, second, old = (init_mirror(seed, shapes, CONFIG)[0] for seed in (3, 5, 7))
     scaled = partial(jax.tree.map, lambda leaf: 200.0 * leaf)  # critics start near 0
@@ -107,11 +108,12 @@ def test_an_update_agrees_with_plain_loops(shapes: Shapes, with_prior: bool, rng
     after, metrics = compiled(shapes, CONFIG)(state, rows, jnp.float32(0.4), noise)
 
     half = rows.extra.shape[1] // 2
+    alpha = 0.3 * (1 + 8 / 4) if with_prior else 0.3  # the fourth update
     targets, errors = [], []
     for b in range(16):
         x, y = rows.observation[b], rows.next_observation[b]
         _, action, divergence = policy_at(shapes, state.actor, y, rows.extra[b, half:], noise[0, b])
-        value = worst_cost(shapes, state.target_critics, y, action, layer_norm=True) + 0.3 * divergence
+        value = worst_cost(shapes, state.target_critics, y, action, layer_norm=True) + alpha * divergence
         value = 0.4 / (1 - 0.9) if rows.terminated[b] else value
         targets.append(rows.cost[b] + 0.9 * value)
         each = [worst_cost(shapes, [critic], x, rows.action[b], layer_norm=True) for critic in state.critics]
@@ -126,7 +128,7 @@ def test_an_update_agrees_with_plain_loops(shapes: Shapes, with_prior: bool, rng
         before, _, _ = policy_at(shapes, state.old_actor, x, columns, noise[1, b])
         moved = divergence_between(shapes, new, before)
         worst = worst_cost(shapes, after.critics, x, action, layer_norm=True)
-        losses.append(0.3 * divergence + 0.2 * moved + worst)
+        losses.append(alpha * divergence + 0.2 * moved + worst)
         from_prior.append(divergence)
         from_old.append(moved)
     assert float(metrics["actor_loss"]) == pytest.approx(np.mean(losses), rel=2e-3, abs=1e-4)
@@ -197,9 +199,9 @@ def test_columns_stay_beside_their_steps(shapes: Shapes, rng: np.random.Generato
 def test_the_weight_holds_the_policy_at_its_prior(weight: float, near: bool, rng: np.random.Generator) -> None:
     """One state, and a cost that wants another action than the clones': 400 updates."""
     config = replace(CONFIG, prior_weight=weight, learning_rate=3e-3, actor_average=0.0)
-    ensemble = Ensemble("continuous", members(CONTINUOUS), -1.0)
+    ensemble = Ensemble("continuous", members(CONTINUOUS))
     state, _ = init_mirror(0, CONTINUOUS, config)
-    state = state._replace(actor=prior.started_at_prior(state.actor, CONTINUOUS, -1.0))
+    state = state._replace(actor=prior.started_at_prior(state.actor, members(CONTINUOUS, 1)[0], CONTINUOUS))
     x = np.ones((16, 3), np.float32)
     columns = ensemble.columns(x)
     goal = -np.sign(columns[0, :2])
@@ -266,7 +268,7 @@ def test_a_snapshots_prior_that_does_not_fit_is_refused(config: Any, rng: np.ran
 
 @BOTH
 def test_arrays_have_the_shapes_that_annotations_say(shapes: Shapes, rng: np.random.Generator) -> None:
-    ensemble = Ensemble(shapes.kind, members(shapes), -1.0)
+    ensemble = Ensemble(shapes.kind, members(shapes))
     batch = jax.tree.map(jnp.asarray, batch_of(shapes, rng, ensemble))
     noise = jnp.zeros((2, 16, 2 if shapes.kind == "continuous" else 0))
     state, _ = checked(init_mirror)(0, shapes, CONFIG)
@@ -279,9 +281,9 @@ def test_arrays_have_the_shapes_that_annotations_say(shapes: Shapes, rng: np.ran
     "settings, message",
     [
         ({"prior_weight": -0.1}, "prior_weight is -0.1"),
+        ({"prior_updates": -1}, "prior_updates is -1"),
         ({"kl_weight": -1.0}, "kl_weight is -1.0"),
         ({"policy_steps": 0}, "policy_steps is 0"),
-        ({"prior_log_std": 3.0}, "prior_log_std is 3.0"),
         ({"actor_average": 1.0}, "actor_average is 1.0"),
     ],
 )

@@ -527,8 +527,8 @@ def clones_of(shapes: Shapes, config: OnPolicyConfig, count: int = 3) -> list[ne
     return [random_actor(shapes, config, seed) for seed in range(20, 20 + count)]
 
 
-def with_prior(data: Data, shapes: Shapes, log_std: float = -1.0) -> Data:
-    ensemble = Ensemble(shapes.kind, clones_of(shapes, TINY), log_std, activation="tanh")
+def with_prior(data: Data, shapes: Shapes) -> Data:
+    ensemble = Ensemble(shapes.kind, clones_of(shapes, TINY), activation="tanh")
     return data._replace(prior=jnp.asarray(ensemble.columns(np.asarray(data.observation))))
 
 
@@ -547,7 +547,8 @@ def slow_surrogate(actor: nets.MLP, old: nets.MLP, data: Data, shapes: Shapes, p
             likelihoods = [stats.norm(o[:2], np.exp(o[2:])).logpdf(draw).sum() for o in (new, before)]
             ratio = np.exp(likelihoods[0] - likelihoods[1])
             means = np.stack([o[:2] for o in each])
-            width = np.sqrt(np.exp(-2.0) + (1 + 1 / 3) * means.var(axis=0))
+            own = np.mean([np.exp(2.0 * o[2:]) for o in each], axis=0)
+            width = np.sqrt(own + (1 + 1 / 3) * means.var(axis=0))
             divergence = gaussian_kl(new[:2], new[2:], means.mean(axis=0), np.log(width))
         total += weight * (ratio * advantage + prior_weight * divergence)
     return total
@@ -705,13 +706,13 @@ def test_a_pretrained_actor_is_adopted(config) -> None:
 @BOTH
 def test_a_rollout_keeps_the_priors_columns_beside_its_steps(shapes: Shapes) -> None:
     """Of all clones, with the player's own activation; the first of them is the policy."""
-    config = replace(TINY, prior_weight=0.3, prior_log_std=-1.5)
+    config = replace(TINY, prior_weight=0.3)
     player, clones = begun(shapes, config, seed=0, environments=3), clones_of(shapes, config)
     before = player.snapshot()
     player.adopt(clones)
     assert_equal_trees(player.actor.layers, clones[0])
     steps_of(shapes, player, 3, 5, seed=0)
-    prior = Ensemble(shapes.kind, clones, -1.5, activation="tanh")
+    prior = Ensemble(shapes.kind, clones, activation="tanh")
     rollout = player._rollout
     assert rollout.prior.shape == (16, 3, 2 * shapes.action_size)
     for t in range(5):

@@ -227,7 +227,7 @@ def test_every_player_of_the_default_preset_starts_from_the_same_clones() -> Non
         assert (config.bc_config.updates, config.bc_config.members) == (3_000, 5)
         if policy != "sac":  # whose temperature weighs the prior
             assert field(config, "policy.prior_weight") == (0.08 if policy in OFF_POLICY else 0.1)
-        assert field(config, "policy.prior_log_std") == -2.0
+        assert field(config, "bc.width") == 0.25
         assert field(config, "cost.scale") == "evidence"
         assert field(config, "cost.absorbing") == 1.3
 
@@ -237,7 +237,7 @@ def test_a_default_run_has_few_settings_and_all_are_read() -> None:
     config = preset("mdpo", "neural")
     groups = {name: getattr(config, f"{name}_config") for name in ("policy", "cost", "replay", "bc")}
     counts = {name: len(fields(group)) for name, group in groups.items()}
-    assert counts == {"policy": 10, "cost": 13, "replay": 5, "bc": 8}
+    assert counts == {"policy": 10, "cost": 13, "replay": 5, "bc": 9}
     code = "".join(path.read_text(encoding="utf-8") for path in Path(presets.__file__).parent.rglob("*.py"))
     for group in groups.values():
         for setting in fields(group):

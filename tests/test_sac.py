@@ -153,12 +153,12 @@ def test_temperature_moves_towards_the_target_entropy(shapes: Shapes) -> None:
 
 # ----- with clones as the prior
 
-CLONED = SACConfig(hidden=(8,), batch_size=16, gamma=0.9, initial_temperature=0.3, prior_log_std=-1.0, layer_norm=True)
+CLONED = SACConfig(hidden=(8,), batch_size=16, gamma=0.9, initial_temperature=0.3, layer_norm=True)
 
 
 def with_clones(shapes: Shapes) -> tuple[SACState, Ensemble]:
     """A state between two updates: the actor has left its prior a little, the targets are not the critics."""
-    state, ensemble = init_sac(0, shapes, CLONED)[0], Ensemble(shapes.kind, members(shapes), -1.0)
+    state, ensemble = init_sac(0, shapes, CLONED)[0], Ensemble(shapes.kind, members(shapes))
     return state._replace(target_critics=init_sac(7, shapes, CLONED)[0].critics), ensemble
 
 
@@ -199,7 +199,7 @@ def test_the_temperature_holds_the_policy_at_a_distance_from_its_prior(
     """At the clones it falls, so that the policy may leave; far from them it rises, and with it the pull back."""
     state, ensemble = with_clones(shapes)
     batch, noise = batch_of(shapes, rng, ensemble), noise_for(shapes, 16)
-    near = started_at_prior(state.actor, shapes, -1.0)
+    near = started_at_prior(state.actor, members(shapes)[0], shapes)
     away = jnp.asarray([8.0, 0.0, 0.0, 0.0] if shapes.kind == "discrete" else [3.0, 3.0, -1.0, -1.0])
     far = (*near[:-1], nets.Layer(near[-1].weight, away))
     for actor, direction in ((near, -1.0), (far, 1.0)):

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from oal.deep.arrays import Actions, Array, Float, Int, Observations, Scalar
 
 EPOCHS_PER_DISPATCH = 10
-LOG_STD = -2.0
-"""What a clone is left with, so that it can still be sampled from and explores; the prior's where all clones agree."""
+STD_FLOOR = 1e-3
+"""Actions that hardly vary are taken to vary so much, in [-1, 1]: a clone of a constant still has a width."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,9 @@ class BCConfig:
     """The actor is the exponential average of the weights over the updates, with this decay; 0: the last weights."""
     members: int = 1
     """Actors fitted side by side in one program, each from its own start and in its own order; an ensemble."""
+    width: float = 0.25
+    """Standard deviation that a clone's Gaussian is left with, so that it can be sampled from and explores, in those of
+    the demonstrated actions (each dimension its own); the prior's where all clones agree."""
     validation_fraction: float = 0.0
     """Share of the episodes that is kept for validation."""
 
@@ -57,8 +60,9 @@ class BCConfig:
         at_least("batch_size", self.batch_size, 1)
         at_least("members", self.members, 1)
         choice("schedule", self.schedule, ("cosine", "cooldown", "constant"))
-        if not self.learning_rate > 0.0:
-            raise InputError(f"learning_rate is {self.learning_rate}: it must be above 0")
+        for name in ("learning_rate", "width"):
+            if not getattr(self, name) > 0.0:
+                raise InputError(f"{name} is {getattr(self, name)}: it must be above 0")
         if not 0.0 <= self.average < 1.0:
             raise InputError(f"average is {self.average}: it must lie in [0, 1)")
         if not 0.0 <= self.validation_fraction < 1.0:
@@ -223,7 +227,8 @@ def clone_members(
         _check_actor(actor, spec)
     training, validation = _split(demos, spec, config, seed)
     if spec.kind == "continuous":
-        actors = [_with_log_std(actor) for actor in actors]
+        log_std = np.log(config.width * np.maximum(training[1].std(axis=0), STD_FLOOR))
+        actors = [_with_log_std(actor, log_std) for actor in actors]
     adam, total = scheduled_adam(config, len(training[0])), epochs_of(config, len(training[0]))
     fits = [_Fit(actor, adam.init(actor), actor) for actor in actors]
     fit: _Fit = jax.tree.map(lambda *leaves: jnp.stack(leaves), *fits)
@@ -290,11 +295,11 @@ def _split(
     return joined(np.sort(order[kept:])), joined(np.sort(order[:kept]))
 
 
-def _with_log_std(actor: MLP) -> MLP:
-    """Give the actor one log-std in every state; the squared error has no gradient there, so that it stays."""
+def _with_log_std(actor: MLP, log_std: "Float[np.ndarray, 'A']") -> MLP:
+    """Give the actor the same log-std in every state; the squared error has no gradient there, so that it stays."""
     size = actor[-1].weight.shape[1] // 2
     weight, bias = jnp.asarray(actor[-1].weight), jnp.asarray(actor[-1].bias)
-    return (*actor[:-1], Layer(weight.at[:, size:].set(0.0), bias.at[size:].set(LOG_STD)))
+    return (*actor[:-1], Layer(weight.at[:, size:].set(0.0), bias.at[size:].set(log_std)))
 
 
 # ----------------------------------------------------------------------------------------------------------------
@@ -318,7 +323,7 @@ class BC:
         seed: int = 0,
         horizon: int | None = None,
     ) -> None:
-        """`normalise`: the actor sees observations standardised by the demonstrations, and cut at ±10."""
+        """`normalise`: the actor sees observations standardised by the demonstrations."""
         made = make(env, horizon=horizon)
         self.spec = describe(made, horizon=horizon)
         self.demos = demos.check(observation_space=made.observation_space, action_space=made.action_space)

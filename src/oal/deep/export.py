@@ -16,6 +16,7 @@ from gymnasium import spaces
 from oal.base import npz
 from oal.base.files import replacing
 from oal.base.spaces import leaves
+from oal.deep.normaliser import KNEE
 from oal.deep.policy import Policy
 from oal.envs.names import input_names
 from oal.errors import InputError, require
@@ -26,17 +27,13 @@ IR_VERSION = 9
 VERSION = 1
 """Of the .npz format."""
 OBSERVATION = "observation"
-CLIP = 10.0
 
 
 def normaliser_of(policy: Policy) -> dict[str, np.ndarray]:
-    """Return mean, std [O] and clip of what stands before the network; nothing if it takes observations as they are."""
-    found: Any = getattr(policy, "normaliser", None)
-    if found is None:
+    """Return mean, std [O] and knee of what stands before the network; nothing if it takes observations as they are."""
+    if policy.normaliser is None:
         return {}
-    clip = float(getattr(found, "clip", CLIP))
-    parts = {"mean": np.asarray(found.mean, np.float32), "std": np.asarray(found.std, np.float32)}
-    return parts | {"clip": np.array(clip, np.float32)}
+    return {"mean": policy.normaliser.mean, "std": policy.normaliser.std, "knee": np.array(KNEE, np.float32)}
 
 
 def bounds_of(policy: Policy) -> tuple[np.ndarray, np.ndarray]:
@@ -94,8 +91,11 @@ def save_onnx(policy: Policy, path: str | os.PathLike[str]) -> None:
     x = graph.observation(policy)
     normaliser = normaliser_of(policy)
     if normaliser:
+        knee = normaliser["knee"]
         x = graph.node("Div", graph.node("Sub", x, normaliser["mean"]), normaliser["std"])
-        x = graph.node("Clip", x, -normaliser["clip"], normaliser["clip"])
+        beyond = graph.node("Log", graph.node("Div", graph.node("Max", graph.node("Abs", x), knee), knee))
+        beyond = graph.node("Mul", graph.node("Mul", graph.node("Sign", x), knee), beyond)
+        x = graph.node("Add", graph.node("Clip", x, -knee, knee), beyond)
     *hidden, last = policy.actor.layers
     for layer in hidden:
         x = graph.node("Gemm", x, layer.weight, layer.bias)

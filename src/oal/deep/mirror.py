@@ -1,7 +1,8 @@
 """Mirror descent towards a prior: the policy player of the default preset.
 
-One update, on a batch (s, a, c, s', terminated), with the old policy frozen for m updates, α = `prior_weight` and
-t = `kl_weight`:
+Update number k, on a batch (s, a, c, s', terminated), with the old policy frozen for m updates, t = `kl_weight` and
+α = `prior_weight` (1 + `prior_updates` / k), the regulariser's weight against the mean of k costs in follow the
+regularised leader:
     y     = c + γ (V_abs if terminated else E_{a'~π}[max_i Q̄_i(s', a')] + α KL(π, prior)(s'))
     Q_i  <- Adam on mean (Q_i(s, a) - y)²
     π    <- Adam on mean [α KL(π, prior)(s) + t KL(π, π_old)(s) + E_{a~π} max_i Q_i(s, a)]
@@ -35,9 +36,10 @@ class MirrorConfig(OffPolicyConfig):
 
     batch_size: int = 128
     prior_weight: float = 0.08
-    """α: what a step away from the prior costs, in units of the costs."""
-    prior_log_std: float = -2.0
-    """log s0, the prior's width where all members agree; also the policy's first."""
+    """What a step away from the prior costs in the end, in units of the costs."""
+    prior_updates: int = 30_000
+    """The prior counts as much as so many updates: its weight begins above `prior_weight` and falls to twice that by
+    then. Critics that have seen little say little."""
     kl_weight: float = 0.04
     """Weight t of the divergence from the old policy: the larger, the smaller the step."""
     policy_steps: int = 10
@@ -48,10 +50,9 @@ class MirrorConfig(OffPolicyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least("prior_weight", self.prior_weight, 0.0)
+        at_least("prior_updates", self.prior_updates, 0)
         at_least("kl_weight", self.kl_weight, 0.0)
         at_least("policy_steps", self.policy_steps, 1)
-        if not nets.LOG_STD_MIN <= self.prior_log_std <= nets.LOG_STD_MAX:
-            raise InputError(f"prior_log_std is {self.prior_log_std}: it must lie in [-20, 2]")
         if not 0.0 <= self.actor_average < 1.0:
             raise InputError(f"actor_average is {self.actor_average}: it must lie in [0, 1)")
 
@@ -107,6 +108,8 @@ def mirror_update(
     `batch.extra` are the prior's columns at s and at s' side by side.
     """
     kind, alpha = shapes.kind, config.prior_weight
+    if batch.extra is not None and batch.extra.shape[-1] > 0:
+        alpha *= 1.0 + config.prior_updates / (1.0 + state.updates)
     adam = optax.adam(config.learning_rate)
     assert batch.extra is not None
     prior, next_prior = jnp.split(batch.extra, 2, axis=-1)

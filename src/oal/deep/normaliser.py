@@ -1,13 +1,16 @@
 """Observations standardised by the demonstrations, before any network sees them.
 
-Where an observation hardly varies in the demonstrations but does elsewhere, standardised values can be thousands; cut
-at ±10 they still say that something is off, and no network is driven out of its range by one of them.
+Where an observation hardly varies in the demonstrations but does elsewhere, standardised values can be thousands. They
+stay as they are within a few standard deviations and grow like a logarithm beyond: no network is driven out of its
+range by one of them, and further off still looks further off (a pole that leans ten times as far as it ever did in the
+demonstrations, or a hundred times).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from oal.demos.pairs import Encoded
@@ -18,11 +21,15 @@ if TYPE_CHECKING:
 
 STD_FLOOR = 1e-3
 """Observations that hardly vary are not scaled up more than a thousandfold."""
-CLIP = 10.0
+KNEE = 5.0
+"""Standard deviations up to which the scale is linear."""
 
 
 class Normaliser(NamedTuple):
-    """Flat observations in, standardised ones out, cut at ±10; what is not finite stays so that it is noticed."""
+    """Flat observations in, z = (x - mean) / std out; beyond k = KNEE it is ±k (1 + log(|z|/k)), which joins smoothly.
+
+    What is not finite stays so, and is noticed.
+    """
 
     mean: "Float32[np.ndarray, 'O']"
     std: "Float32[np.ndarray, 'O']"
@@ -31,9 +38,11 @@ class Normaliser(NamedTuple):
         # in place from the first difference on: this runs at every step
         scaled = np.subtract(observation, self.mean, dtype=np.float32)
         scaled /= self.std
-        if not np.isfinite(scaled).all():
-            return scaled
-        return np.clip(scaled, -CLIP, CLIP, out=scaled)
+        far = np.abs(scaled) > KNEE
+        if far.any():
+            beyond = scaled[far]
+            scaled[far] = np.copysign(KNEE * (1.0 + np.log(np.abs(beyond) / KNEE)), beyond)
+        return scaled
 
     def episodes(self, episodes: Sequence[Encoded]) -> tuple[Encoded, ...]:
         """Return the same episodes with standardised observations."""
@@ -46,7 +55,13 @@ class Normaliser(NamedTuple):
         """Return a function of (observation, action) that takes normalised observations in place of plain ones."""
         if function is None:
             return None
-        return lambda observation, action: function(observation * self.std + self.mean, action)
+
+        def plain(observation: Any, action: Any) -> Any:
+            size = jnp.abs(observation)
+            far = jnp.sign(observation) * KNEE * jnp.exp(jnp.maximum(size, KNEE) / KNEE - 1.0)
+            return function(jnp.where(size > KNEE, far, observation) * self.std + self.mean, action)
+
+        return plain
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return what a file keeps."""

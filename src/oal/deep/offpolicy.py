@@ -278,8 +278,8 @@ class WithPrior(OffPolicy):
 
     def adopt(self, members: Sequence[MLP]) -> None:
         """Start from these clones: their ensemble is the prior, and the first policy."""
-        self._take_prior(Ensemble(self._shapes.kind, members, self.config.prior_log_std))
-        self.state = self.with_actor(started_at_prior(self.state.actor, self._shapes, self.config.prior_log_std))
+        self._take_prior(Ensemble(self._shapes.kind, members))
+        self.state = self.with_actor(started_at_prior(self.state.actor, members[0], self._shapes))
         self.uniform_warmup = False
         self.settle()
 
@@ -328,9 +328,9 @@ class WithPrior(OffPolicy):
 
     def restore(self, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
         """Take back what `snapshot` gave."""
-        members, kind = int(info.get("members", 0)), self._shapes.kind
-        like, log_std = self.state.actor, self.config.prior_log_std
-        self._take_prior(Ensemble.from_arrays(arrays, members, like, kind, log_std) if members else None)
+        members = int(info.get("members", 0))
+        like, kind = self.state.actor, self._shapes.kind
+        self._take_prior(Ensemble.from_arrays(arrays, members, like, kind) if members else None)
         if members:
             columns = arrays.get("prior/columns", np.zeros(0))
             if columns.ndim != 2 or columns.shape[1] != self._columns.shape[1] or len(columns) > len(self._columns):

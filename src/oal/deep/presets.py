@@ -57,7 +57,7 @@ class LearnerConfig:
     bc_config: BCConfig | None
     """Behavioural cloning of the policy before learning; None for a random start."""
     normalise: bool = False
-    """Both players see observations standardised by the demonstrations, and cut at ±10."""
+    """Both players see observations standardised by the demonstrations."""
     environments: int = 1
 
     def __post_init__(self) -> None:

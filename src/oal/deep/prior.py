@@ -4,15 +4,17 @@ The prior is narrow where the clones agree (on the expert's paths) and wide wher
 where there is something to hold and lets it go elsewhere, state by state. It is the policy that is best for the cost
 -α log prior: the game begins with a cost for which the clones are already the best response.
 
-    prior(u|s) = N(mean of the members' means, s0² + (1 + 1/M) · their variance)  over pre-tanh actions u
-    π(u|s)     = N(mean of the prior + f(s), σ(s)²) with networks f, σ:  at first f = 0
+    prior(u|s) = N(mean of the members' means, mean of their variances + (1 + 1/M) · variance of their means)
+    π(u|s)     = N(mean of the prior + f(s), σ(s)²) with networks f, σ:  at first f = 0, and σ as the members have it
+
+over pre-tanh actions u. A clone's own width is a share of how much the demonstrated actions vary (`bc.width`), so that
+nothing depends on the units of actions or on how much of their bounds the expert uses.
 
 Discrete actions: the prior is the mean of the members' probabilities and a little of the uniform distribution, the
 policy the softmax of the mean of their logits plus f(s). Without clones the prior is uniform, and
 KL(π, prior) is minus the entropy: learning from scratch is the same code.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -42,10 +44,8 @@ class Ensemble:
     prior's log-probabilities.
     """
 
-    def __init__(
-        self, kind: ActionKind, members: Sequence[MLP], log_std: float, *, activation: Activation = "relu"
-    ) -> None:
-        self.kind, self.log_std, self.activation = kind, log_std, activation
+    def __init__(self, kind: ActionKind, members: Sequence[MLP], *, activation: Activation = "relu") -> None:
+        self.kind, self.activation = kind, activation
         self.members = tuple(
             tuple(Layer(np.array(layer.weight, np.float32), np.array(layer.bias, np.float32)) for layer in member)
             for member in members
@@ -68,8 +68,8 @@ class Ensemble:
             probabilities = (odds / odds.sum(axis=-1, keepdims=True)).mean(axis=0)
             share = UNIFORM_SHARE / probabilities.shape[1]
             return np.concatenate([outputs.mean(axis=0), np.log((1.0 - UNIFORM_SHARE) * probabilities + share)], axis=1)
-        means = outputs[..., : outputs.shape[-1] // 2]
-        variance = math.exp(2.0 * self.log_std) + (1.0 + 1.0 / len(self.members)) * means.var(axis=0)
+        means, log_stds = np.split(outputs, 2, axis=-1)
+        variance = np.exp(2.0 * log_stds).mean(axis=0) + (1.0 + 1.0 / len(self.members)) * means.var(axis=0)
         return np.concatenate([means.mean(axis=0), 0.5 * np.log(variance)], axis=1)
 
     def plus(self, actor: MLP) -> MLP:
@@ -91,23 +91,22 @@ class Ensemble:
         count: int,
         like: MLP,
         kind: ActionKind,
-        log_std: float,
         *,
         activation: Activation = "relu",
     ) -> Self:
         """Read so many members that `arrays` gave, each with the layers of `like`."""
-        return cls(kind, checkpoint.restored((like,) * count, arrays, "prior"), log_std, activation=activation)
+        return cls(kind, checkpoint.restored((like,) * count, arrays, "prior"), activation=activation)
 
 
 # ----------------------------------------------------------------------------------------------------------------
 # The policy around it
 
 
-def started_at_prior(actor: MLP, shapes: Shapes, log_std: float) -> MLP:
-    """Return the actor with outputs of 0, so that the policy is the prior's mean, and with this log-std."""
+def started_at_prior(actor: MLP, clone: MLP, shapes: Shapes) -> MLP:
+    """Return the actor with outputs of 0, so that the policy is the prior's mean, and as wide as this clone is."""
     weight, bias = jnp.zeros_like(jnp.asarray(actor[-1].weight)), jnp.zeros_like(jnp.asarray(actor[-1].bias))
     if shapes.kind == "continuous":
-        bias = bias.at[shapes.action_size :].set(log_std)
+        bias = bias.at[shapes.action_size :].set(jnp.asarray(clone[-1].bias)[shapes.action_size :])
     return (*actor[:-1], Layer(weight, bias))
 
 

@@ -53,8 +53,6 @@ class OnPolicyConfig:
     entropy_weight: float = 0.0
     prior_weight: float = 0.0
     """What a step away from the clones that learning started with costs, in units of the advantages."""
-    prior_log_std: float = -2.0
-    """log s0, the prior's width where all clones agree."""
     critic_learning_rate: float = 1e-3
     critic_epochs: int = 10
     critic_minibatch: int = 128
@@ -446,7 +444,7 @@ class OnPolicy(ABC):
             raise InputError(f"the actor's layers are {sizes}, the player's {own}: train it with the same hidden sizes")
         config, kind = self.config, self._shapes.kind
         if config.prior_weight > 0.0:
-            self.ensemble = Ensemble(kind, members, config.prior_log_std, activation=config.activation)
+            self.ensemble = Ensemble(kind, members, activation=config.activation)
         copied = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32, copy=True), actor)
         self.state = self.state._replace(actor=copied, actor_optimiser=self.fresh_optimiser(copied, self.config))
         self._begin_rollout()
@@ -468,12 +466,10 @@ class OnPolicy(ABC):
         """Take back what `snapshot` gave."""
         state = checkpoint.restored(self.state, arrays, "policy")
         filled = int(info["filled"])
-        members, log_std, activation = int(info.get("members", 0)), self.config.prior_log_std, self.config.activation
+        members, activation = int(info.get("members", 0)), self.config.activation
         self.ensemble = None
         if members:
-            self.ensemble = Ensemble.from_arrays(
-                arrays, members, state.actor, self._shapes.kind, log_std, activation=activation
-            )
+            self.ensemble = Ensemble.from_arrays(arrays, members, state.actor, self._shapes.kind, activation=activation)
         rollout = self._empty()
         for name, part in rollout._asdict().items():
             saved = arrays.get(f"rollout/{name}")

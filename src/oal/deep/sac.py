@@ -40,8 +40,6 @@ class SACConfig(OffPolicyConfig):
     initial_temperature: float = 1.0
     target_entropy: float | None = None
     """None: minus the number of action dimensions (continuous), 0.3 log(number of actions) (discrete)."""
-    prior_log_std: float = -2.0
-    """log s0, the prior's width where all clones agree; also the policy's first."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
