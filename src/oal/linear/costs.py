@@ -1,6 +1,7 @@
 """Linear costs c_h(s, a) = w_h . phi(s, a), with weights of each step in the box, the L2 ball or the simplex.
 
-phi(s, a) is a distribution, so that costs lie in [0, 1] (box, simplex) or [-1, 1] (ball). A discounted problem has one step.
+phi(s, a) is a distribution, so that costs lie in [0, 1] (box, simplex) or [-1, 1] (ball). A discounted problem has one
+step.
 """
 
 from dataclasses import dataclass
@@ -47,7 +48,9 @@ class LinearCosts:
 
     def step(self, w: Array, gradient: Array, t: float) -> Array:
         """Take the mirror ascent step of each row."""
-        move = {"box": equations.box_step, "l2": equations.ball_step, "simplex": equations.simplex_step}[self.kind]
+        if self.kind == "box":
+            return equations.box_step(w, gradient, t)
+        move = equations.ball_step if self.kind == "l2" else equations.simplex_step
         return np.stack([move(row, g, t) for row, g in zip(w, gradient, strict=True)])
 
     def step_size(self, K: float) -> float:
@@ -59,10 +62,15 @@ class LinearCosts:
             return equations.ball_step_size(mass, 1, K)
         return equations.simplex_step_size(mass, self.dimension, 1, K)
 
-    def support(self, difference: Array) -> float:
-        """Return the largest sum_h w_h . difference_h over the set."""
-        one = {"box": equations.box_support, "l2": equations.ball_support, "simplex": equations.simplex_support}
-        return float(sum(one[self.kind](row) for row in difference))
+    def support(self, difference: Array) -> Array:
+        """Return the largest sum_h w_h . difference_h over the set, for each difference `[..., H, d]`.
+
+        The sum over h of `oal.equations`' support functions, of many differences at once.
+        """
+        if self.kind == "box":
+            return np.maximum(difference, 0.0).sum((-2, -1))
+        rows = np.linalg.norm(difference, axis=-1) if self.kind == "l2" else difference.max(-1)
+        return rows.sum(-1)
 
     def best_response(self, difference: Array) -> Array:
         """Return weights that attain the support."""

@@ -1,14 +1,14 @@
 """The AL regret of the learner's policies against the true expert: exact for one-hot features, else with an interval.
 
-A policy's expected features follow from its anchor-to-anchor flow M_h[i] = E_{s ~ mu_i} sum_a pi_h(a | s) phi(s, a): the
-next step's are x M. With one-hot features M is computed exactly, over all successors. In an anchored problem it is
+A policy's expected features follow from its anchor-to-anchor flow M_h[i] = E_{s ~ mu_i} sum_a pi_h(a | s) phi(s, a):
+the next step's are x M. With one-hot features M is computed exactly, over all successors. In an anchored problem it is
 
     M = M_expert (exact, one visit to every state) + mean over sampled states of the difference of the two policies' f,
 
 so that what is uncertain vanishes as the learner nears the expert. The samples are drawn once, anew for each step, in
-REPLICATES independent panels that the learner never sees; each panel gives its own regret. Choosing the worst cost on the
-panel that it is measured on counts noise as regret, choosing it on the others misses some: the mean of the former bounds
-the regret from above, the mean of the latter from below, and each is moved outwards by its standard error.
+REPLICATES independent panels that the learner never sees; each panel gives its own regret. Choosing the worst cost on
+the panel that it is measured on counts noise as regret, choosing it on the others misses some: the mean of the former
+bounds the regret from above, the mean of the latter from below, and each is moved outwards by its standard error.
 """
 
 from typing import NamedTuple
@@ -221,16 +221,14 @@ class Ledger:
 
     def interval(self, difference: Array) -> tuple[float, float, float]:
         """Return the support of the cost set at a difference `[panels, H, d]`, and its 95 % interval."""
-        found = self.costs.support(difference.mean(0))
+        found = float(self.costs.support(difference.mean(0)))
         if self.exact:
             return found, found, found
-        above = np.array([self.costs.support(one) for one in difference])
+        above = self.costs.support(difference)
         others = (difference.sum(0) - difference) / (self.panels - 1)
-        below = np.array(
-            [np.vdot(self.costs.best_response(o), one) for o, one in zip(others, difference, strict=True)]
-        )
+        below = (self.costs.best_response(others) * difference).sum((1, 2))
         outwards = STUDENT / np.sqrt(self.panels)
         low, high = below.mean() - outwards * below.std(ddof=1), above.mean() + outwards * above.std(ddof=1)
         if self.costs.holds_zero:
             low = max(low, 0.0)
-        return float(found), float(min(low, found)), float(max(high, found))
+        return found, float(min(low, found)), float(max(high, found))

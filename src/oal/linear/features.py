@@ -1,7 +1,7 @@
 """Features and transitions of a linear MDP, made when they are asked for; compiled.
 
-P_h(s' | s, a) = <phi(s, a), mu_h(s')>, and phi(s, a) is a distribution over d anchors: to go on, draw an anchor from phi,
-then a state of the anchor's law mu. At most `support` entries of phi are not zero; they are kept as (index, value).
+P_h(s' | s, a) = <phi(s, a), mu_h(s')>, and phi(s, a) is a distribution over d anchors: to go on, draw an anchor from
+phi, then a state of the anchor's law mu. At most `support` entries of phi are not zero: kept as (index, value).
 
 - one-hot: an anchor for each (s, a), whose law is that row of a transition table;
 - anchored: the states are cut into d equal blocks, mu_i is uniform on block i, and phi(s, a) is computed from a hash of
@@ -134,7 +134,7 @@ def softmin(x, out):
         out[a] /= total
 
 
-# Policies that are linear: pi(a | s) proportional to exp(-theta . phi(s, a)) -------------------------------------------
+# Policies that are linear: pi(a | s) proportional to exp(-theta . phi(s, a)) -----------------------------------------
 
 
 @jit

@@ -1,7 +1,7 @@
 """Online apprenticeship learning with linear function approximation: OGAP, and ILARL with its finite-horizon form BRIG.
 
-`LinearOAL(problem, demos, algorithm=...).learn(episodes)`; time and memory do not depend on the number of states. What an
-episode does, with costs that are minimised:
+`LinearOAL(problem, demos, algorithm=...).learn(episodes)`; time and memory do not depend on the number of states. What
+an episode does, with costs that are minimised:
 
     OGAP   play pi_k; theta_h <- w_h + Lambda_h^-1 sum phi V_{h+1}, Q_h = clip(phi.theta_h - bonus), V_h = <pi_k, Q_h>;
            pi_{k+1} ~ pi_k exp(-t Q); w_h <- project(w_h + t (features of pi_k - the expert's))
@@ -56,8 +56,8 @@ class Settings:
     ridge: float = 1.0
     """What Lambda starts from."""
     gradient: str = "episode"
-    """The cost player's view of the policy's features: those of its `episode` (the papers'), or those that the `model` of
-    least squares expects. Discounted problems have the episodes only."""
+    """The cost player's view of the policy's features: those of its `episode` (the papers'), or those that the `model`
+    of least squares expects."""
     refresh: float = 2.0
     """The bonus takes a new matrix when the determinant of Lambda has grown by this factor: at most sqrt(2) larger."""
     batch: int = 5
@@ -85,9 +85,10 @@ PRESETS = {
     "paper": Settings(),
     "default": Settings(
         bonus_scale=0.0,
-        policy_step_scale=30.0,
-        cost_step_scale=3.0,
+        policy_step_scale=10.0,
+        cost_step_scale=10.0,
         anytime=True,
+        ridge=0.1,
         gradient="model",
         keep_data=True,
     ),
@@ -183,8 +184,8 @@ class LinearOAL:
     ) -> "LinearOAL":
         """Play and learn for a number of episodes. Calling it again goes on.
 
-        `planned` is K of the theorems, for the step sizes and the bonus (without `anytime`): all episodes of this call if
-        not given. `callback(self)` is called about a hundred times; returning False stops the learning.
+        `planned` is K of the theorems, for the step sizes and the bonus (without `anytime`): all episodes of this call
+        if not given. `callback(self)` is called about a hundred times; returning False stops the learning.
         """
         at_least("number of episodes", episodes, 1)
         at_least("planned episodes", episodes if planned is None else planned, 1)
@@ -282,13 +283,17 @@ class LinearOAL:
             )
         mine = self._add_batch(begin, self._rows) / settings.batch
         first = 0 if settings.keep_data else begin
+        if settings.gradient == "model":
+            data = (first, self._rows, self._actions)
+            players.forward_discounted(self._roster, self._factor, *data, problem.discount, mine[0])
         for _ in range(settings.updates):
             j = self._count
             cost_step = self._step_sizes()
             self._weights = self.cost_set.step(self._weights, mine - self._expert_features, cost_step)
             cost = self._weights - self.cost_set.low
-            data = (first, self._rows, self._actions)
-            players.iterate(self._roster, self._terms, self._factor, j, *data, cost, problem.discount)
+            players.iterate(
+                self._roster, self._terms, self._factor, j, first, self._rows, self._actions, cost, problem.discount
+            )
             self._take_in(j)
             self._count += 1
         self.episodes += settings.batch
@@ -428,8 +433,8 @@ class LinearOAL:
     def load(cls, path: str | os.PathLike[str], problem: LinearMDP) -> "LinearOAL":
         """Read a learner written by `save`; `problem` is the one it learned in.
 
-        The file may be a stranger's. It holds episodes, terms and sums; they are checked, and everything else is computed
-        from them again, which takes about as long as learning without the regret.
+        The file may be a stranger's. It holds episodes, terms and sums; they are checked, and everything else is
+        computed from them again, which takes up to half as long as learning did.
         """
         with damage(f"{path}: not a saved LinearOAL"):
             with opening.opened(path) as file, npz.Archive(file, str(path)) as archive:
@@ -489,7 +494,9 @@ class LinearOAL:
         if not arrays["stream"].any():
             raise ValueError("stream is all zeros, from which no random number comes")
         ends = np.flatnonzero(actions[0] < 0) + 1
-        if not finite and (len(ends) != episodes or (rows and (ends[-1] != rows or np.diff(ends, prepend=0).min() < 2))):
+        if not finite and (
+            len(ends) != episodes or (rows and (ends[-1] != rows or np.diff(ends, prepend=0).min() < 2))
+        ):
             raise ValueError(f"actions do not make {episodes} episodes")
         self._make_room(rows, count)
         self._roster.states[:, :rows] = states

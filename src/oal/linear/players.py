@@ -1,9 +1,9 @@
 """The players' passes, compiled: playing, least-squares value iteration, the model's expected features.
 
 The policy of mirror descent is pi_h(a | s) proportional to exp(-sum_j t_j Q_j(s, a)), where each term Q_j is a clipped
-linear function of phi less a bonus. It cannot be stored for a million states, and a clipped sum has no closed form: so the
-terms are kept, every state that was visited has a row in a roster with its sum so far, and a state that is new adds up
-all terms once. A roster also holds the states that measure the regret (`oal.linear.evaluation`).
+linear function of phi less a bonus. It cannot be stored for a million states, and a clipped sum has no closed form: so
+the terms are kept, every state that was visited has a row in a roster with its sum so far, and a state that is new adds
+up all terms once. A roster also holds the states that measure the regret (`oal.linear.evaluation`).
 
 Finite horizons have a layer for each step, discounted problems one layer.
 """
@@ -226,7 +226,7 @@ def play_discounted(model, roster, terms, count, discount, longest, row, actions
     The state after the last action has a row too, for its value; its action is -1.
     """
     s = first_state(model, stream)
-    for t in range(longest):
+    for _t in range(longest):
         roster.states[0, row] = s
         catch_up(model, roster, terms, 0, count, row, row + 1, SOFT)
         a = draw(roster.policy[0, row], uniform(stream))
@@ -243,7 +243,7 @@ def play_discounted(model, roster, terms, count, discount, longest, row, actions
 
 @jit
 def add_data(roster, factor, h, first, last, actions, potential):
-    """Add the features of some rows' actions to Lambda_h, and their squared elliptic norms, cut at 1, to `potential`."""
+    """Add the features of rows' actions to Lambda_h, and their squared elliptic norms, cut at 1, to `potential`."""
     d = len(factor[h])
     x, y = np.empty(d), np.empty(d)
     for row in range(first, last):
@@ -303,7 +303,7 @@ def backward(roster, terms, factor, j, n, rows, actions, cost, rule):
 
 @jit
 def iterate(roster, terms, factor, j, first, rows, actions, cost, discount):
-    """One step of regularised value iteration over the rows from `first` on: make term j and evaluate it at all rows."""
+    """One step of regularised value iteration over the rows from `first` on: make term j and evaluate it there."""
     b = np.zeros(cost.shape[1])
     for i in range(first, rows):
         if actions[0, i] >= 0:
@@ -340,7 +340,7 @@ def add_mean_features(roster, h, row, weight, out):
 def forward(roster, factor, n, actions, out):
     """Write the expected features of the policy under the model of least squares into `out[H, d]`, from n episodes.
 
-    The first step's are the average over the first states seen; the next step's are sum_i (x^T Lambda^-1 phi_i) f(s'_i).
+    The first step's are the average over the first states seen, the next step's sum_i (x^T Lambda^-1 phi_i) f(s'_i).
     """
     H, d = out.shape
     out[:] = 0.0
@@ -353,6 +353,37 @@ def forward(roster, factor, n, actions, out):
         for i in range(n):
             a = actions[h, i]
             add_mean_features(roster, h + 1, i, dot(roster.index[h, i, a], roster.value[h, i, a], x), out[h + 1])
+
+
+@jit
+def forward_discounted(roster, factor, first, rows, actions, discount, out):
+    """Write the policy's expected features in a discounted problem into `out[d]`, from the rows from `first` on.
+
+    x = x_1 + gamma F^T x with the flow F = Lambda^-1 sum_i phi_i f(s'_i)^T and the first states' average x_1.
+    """
+    d = len(out)
+    out[:] = 0.0
+    f, F = np.empty(d), np.zeros((d, d))
+    episodes, begins = 0, True
+    for i in range(first, rows):
+        if begins:
+            episodes += 1
+            add_mean_features(roster, 0, i, 1.0, out)
+        a = actions[0, i]
+        begins = a < 0
+        if begins:
+            continue
+        f[:] = 0.0
+        add_mean_features(roster, 0, i + 1, 1.0, f)
+        for k in range(roster.index.shape[3]):
+            F[roster.index[0, i, a, k]] += roster.value[0, i, a, k] * f
+    out /= episodes
+    column = np.empty(d)
+    for k in range(d):
+        column[:] = F[:, k]
+        cholesky.solve(factor[0], column)
+        F[:, k] = column
+    out[:] = np.linalg.solve(np.eye(d) - discount * F.T, out)
 
 
 @jit

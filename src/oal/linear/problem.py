@@ -65,8 +65,8 @@ class Episodes:
 class LinearMDP:
     """A linear MDP: P_h(s' | s, a) = <phi(s, a), mu_h(s')>, with phi(s, a) a distribution over d anchors.
 
-    Make one with `one_hot` or `anchored`. `expert[H, d]` (or `[1, d]`, discounted) is the expert's policy, proportional to
-    exp(-expert . phi); it is there for experiments only, and no learner reads it.
+    Make one with `one_hot` or `anchored`. `expert[H, d]` (or `[1, d]`, discounted) is the expert's policy, proportional
+    to exp(-expert . phi); it is there for experiments only, and no learner reads it.
     """
 
     name: str
@@ -160,7 +160,7 @@ class LinearMDP:
         return demos
 
     def feature_sums(self, episodes: Episodes) -> Array:
-        """Return the mean over episodes of the features at each step, `[H, d]`, or of their sum `[1, d]`, discounted."""
+        """Return the mean over episodes of each step's features `[H, d]`, or, discounted, of their sum `[1, d]`."""
         states, actions = episodes.states[episodes.counted], episodes.actions[episodes.counted]
         index, value = self.sparse_phi(states)
         rows = np.arange(len(states))
@@ -172,7 +172,8 @@ class LinearMDP:
     @cached_property
     def expert_flow(self) -> Array:
         """The expert's E_{s ~ mu_i} sum_a pi_h(a | s) phi(s, a), `[H, d, d]`: exact, from a visit to every state."""
-        assert self.expert is not None and self.model.kind == features.ANCHORED
+        assert self.expert is not None
+        assert self.model.kind == features.ANCHORED
         flow = np.empty((self.steps, self.dimension, self.dimension))
         for h in range(self.steps):
             features.linear_flow(self.model, self.expert[h], flow[h])
@@ -206,9 +207,7 @@ def one_hot(table: FiniteMDP, *, discount: float | None = None) -> LinearMDP:
             # actions never taken get what is nothing after exp
             expert = np.minimum(-np.log(tables.expert_policy(table)), 1e4).reshape(H, S * A)
         expert = expert if discount is None else expert[:1]
-    model = Model(
-        features.ONE_HOT, S, A, S * A, 1, 0, np.zeros(1, dtype=np.uint64), table.transitions, np.zeros(0)
-    )
+    model = Model(features.ONE_HOT, S, A, S * A, 1, 0, np.zeros(1, dtype=np.uint64), table.transitions, np.zeros(0))
     return LinearMDP(table.name, model, None if discount is not None else H, discount or 1.0, expert)
 
 
@@ -226,10 +225,10 @@ def anchored(
 ) -> LinearMDP:
     """A random linear MDP whose states are made when they are visited: time and memory do not depend on their number.
 
-    States are cut into d blocks, one for each anchor. In block i, each (s, a) has its own distribution over `support` of
-    the anchors i, i + 1, ..., i + `reach` - 1 (in a circle; a third of them if not given). Episodes start in block 0 and
-    take `horizon` steps (10), or are discounted. The expert plays exp(-Q / temperature) for a hidden cost of the box,
-    with Q planned from a sample of states.
+    States are cut into d blocks, one for each anchor. In block i, each (s, a) has its own distribution over `support`
+    of the anchors i, i + 1, ..., i + `reach` - 1 (in a circle; a third of them if not given). Episodes start in block 0
+    and take `horizon` steps (10), or are discounted. The expert plays exp(-Q / temperature) for a hidden cost of the
+    box, with Q planned from a sample of states.
     """
     whole("number of states", n_states, 1)
     whole("dimension", dimension, 1)
@@ -278,4 +277,3 @@ def _planned(problem: LinearMDP, cost: Array, rng: np.random.Generator) -> Array
         for _ in range(min(problem.longest, 1000)):
             theta[0] = cost + problem.discount * after(theta[0])
     return theta
-
