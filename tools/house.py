@@ -16,6 +16,7 @@ LAYERS = (
     ("envs", "report"),
     ("demos",),
     ("tabular", "deep"),
+    ("linear",),
     ("lab", "interop"),
     ("cli",),
 )
