@@ -16,8 +16,7 @@ LAYERS = (
     ("envs", "report"),
     ("demos",),
     ("tabular", "deep"),
-    ("linear",),
-    ("lab", "interop"),
+    ("linear", "lab", "interop"),
     ("cli",),
 )
 LAYER = {unit: number for number, units in enumerate(LAYERS) for unit in units}

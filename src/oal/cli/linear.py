@@ -227,6 +227,7 @@ def scale(
     }
     config = {"states": states, "dimensions": sizes, "demos": demos, "episodes": episodes, "seeds": seeds}
     config |= {"horizon": horizon, "discount": discount, "cost_set": "box", "preset": "default"}
+    origin = provenance()  # of the code that runs, whatever is committed meanwhile
     kept = Kept(out, {"command": "linear scale", **config})
     problem_of = functools.cache(anchored)  # OGAP and BRIG learn in the same ones
     runs: list[dict[str, Any]] = []
@@ -274,7 +275,7 @@ def scale(
             for row in _rows(curve, {"algorithm": name, "dimension": d, "seed": seed})
         ],
     )
-    files.write_json(out / "config.json", config | provenance())
+    files.write_json(out / "config.json", config | origin)
     with plots.picture(out / "linear", columns=len(kinds), width=4.2) as panels:
         for axes, name in zip(panels, kinds, strict=True):
             for number, d in enumerate(sizes):

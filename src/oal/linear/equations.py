@@ -19,7 +19,7 @@ def covariance(phi: Array, ridge: float) -> Array:
 
 def least_squares(phi: Array, targets: Array, ridge: float) -> Array:
     """Compute theta = Lambda^-1 sum_i phi_i y_i: least-squares value iteration with the targets y_i = V(s'_i)."""
-    return np.linalg.solve(covariance(phi, ridge), phi.T @ targets)
+    return np.asarray(np.linalg.solve(covariance(phi, ridge), phi.T @ targets), dtype=np.float64)
 
 
 def elliptic_norm(phi: Array, Lambda: Array) -> Array:

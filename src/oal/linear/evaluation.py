@@ -182,17 +182,16 @@ class Ledger:
 
     def features(self) -> Array:
         """Return the expected features of the policy that the panels hold, `[panels, H, d]`."""
-        shape = self.difference.shape
+        out = np.empty_like(self.difference)
         if self.problem.horizon is not None:
-            out = np.empty(shape)
             finite_features(self.panel, out)
             return out
-        first, step = np.empty((shape[0], shape[2])), np.empty((shape[0], shape[2], shape[2]))
+        d = self.problem.dimension
+        first, step = np.empty((self.panels, d)), np.empty((self.panels, d, d))
         matrices(self.panel, first, step)
-        eye = np.eye(shape[2])
-        return np.stack(
-            [np.linalg.solve((eye - self.problem.discount * M).T, x)[None] for x, M in zip(first, step, strict=True)]
-        )
+        for r in range(self.panels):
+            out[r, 0] = np.linalg.solve((np.eye(d) - self.problem.discount * step[r]).T, first[r])
+        return out
 
     def _expert(self) -> Array:
         """Return the expert's expected features `[H, d]`: those of a panel that holds the expert's own policy."""

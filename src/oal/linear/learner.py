@@ -503,7 +503,7 @@ class LinearOAL:
         self._actions[:, :rows] = actions
         for h in range(H):
             layer = self._roster
-            features.open_states(self.env.model, layer.states[h, :rows], layer.index[h], layer.value[h])
+            features.open_states(self.env.model, layer.states[h, :rows], layer.anchor[h], layer.value[h])
         self._terms.theta[:, :count] = arrays["theta"]
         self._terms.step[:count], self._terms.beta[:count] = arrays["step"], arrays["beta"]
         self._replay_data(episodes, ends)

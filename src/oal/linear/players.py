@@ -27,7 +27,7 @@ class Roster(NamedTuple):
     """States with their features and what the policy does there: arrays `[H, rows, ...]`."""
 
     states: NDArray[np.int64]
-    index: NDArray[np.int64]
+    anchor: NDArray[np.int64]
     value: Array
     scores: Array
     """sum_j t_j Q_j, or the newest Q of a best response."""
@@ -56,7 +56,7 @@ def roster(model: Model, layers: int, rows: int) -> Roster:
     A, m = model.n_actions, model.support
     return Roster(
         states=np.zeros((layers, rows), dtype=np.int64),
-        index=np.zeros((layers, rows, A, m), dtype=np.int64),
+        anchor=np.zeros((layers, rows, A, m), dtype=np.int64),
         value=np.zeros((layers, rows, A, m)),
         scores=np.zeros((layers, rows, A)),
         policy=np.full((layers, rows, A), 1.0 / A),
@@ -108,7 +108,7 @@ def set_bonus(roster, h, first, last, inverse):
     """Compute the elliptic norms of some rows."""
     for row in range(first, last):
         for a in range(roster.policy.shape[2]):
-            roster.bonus[h, row, a] = elliptic(roster.index[h, row, a], roster.value[h, row, a], inverse)
+            roster.bonus[h, row, a] = elliptic(roster.anchor[h, row, a], roster.value[h, row, a], inverse)
 
 
 @jit
@@ -146,7 +146,7 @@ def apply_term(roster, terms, h, j, first, last, rule):
     """Evaluate term j at some rows, whose elliptic norms are set: V, the scores and the policy."""
     A = roster.policy.shape[2]
     theta, beta, high, step = terms.theta[h, j], terms.beta[j], terms.high[h], terms.step[j]
-    index, value, scores, policy = roster.index[h], roster.value[h], roster.scores[h], roster.policy[h]
+    index, value, scores, policy = roster.anchor[h], roster.value[h], roster.scores[h], roster.policy[h]
     bonus, V = roster.bonus[h], roster.V[h]
     Q = np.empty(A)
     for row in range(first, last):
@@ -179,10 +179,10 @@ def catch_up(model, roster, terms, h, count, first, last, rule):
     high = terms.high[h]
     norms = np.zeros(A)
     for row in range(first, last):
-        fill_features(model, roster.states[h, row], roster.index[h, row], roster.value[h, row])
+        fill_features(model, roster.states[h, row], roster.anchor[h, row], roster.value[h, row])
         roster.scores[h, row] = 0.0
         roster.V[h, row] = 0.0
-        index, value, scores = roster.index[h, row], roster.value[h, row], roster.scores[h, row]
+        index, value, scores = roster.anchor[h, row], roster.value[h, row], roster.scores[h, row]
         epoch = -1
         # the last one is left to apply_term; before a best response there is nothing to add up
         for j in range(0 if rule != GREEDY else count - 1, count - 1):
@@ -216,7 +216,7 @@ def play(model, roster, terms, count, rule, row, actions, stream):
         actions[h, row] = draw(roster.policy[h, row], uniform(stream))
         if h + 1 < len(roster.states):
             a = actions[h, row]
-            s = next_state(model, h, s, a, roster.index[h, row], roster.value[h, row], stream)
+            s = next_state(model, h, s, a, roster.anchor[h, row], roster.value[h, row], stream)
 
 
 @jit
@@ -231,7 +231,7 @@ def play_discounted(model, roster, terms, count, discount, longest, row, actions
         catch_up(model, roster, terms, 0, count, row, row + 1, SOFT)
         a = draw(roster.policy[0, row], uniform(stream))
         actions[0, row] = a
-        s = next_state(model, 0, s, a, roster.index[0, row], roster.value[0, row], stream)
+        s = next_state(model, 0, s, a, roster.anchor[0, row], roster.value[0, row], stream)
         row += 1
         if uniform(stream) >= discount:
             break
@@ -251,8 +251,8 @@ def add_data(roster, factor, h, first, last, actions, potential):
         if a < 0:
             continue
         x[:] = 0.0
-        for j in range(roster.index.shape[3]):
-            x[roster.index[h, row, a, j]] += roster.value[h, row, a, j]
+        for j in range(roster.anchor.shape[3]):
+            x[roster.anchor[h, row, a, j]] += roster.value[h, row, a, j]
         y[:] = x
         cholesky.solve(factor[h], y)
         potential[h] += min(1.0, np.sum(x * y))
@@ -317,8 +317,8 @@ def iterate(roster, terms, factor, j, first, rows, actions, cost, discount):
 @jit
 def add_features(roster, h, row, action, weight, out):
     """Add weight * phi(s, a) to `out`."""
-    for k in range(roster.index.shape[3]):
-        out[roster.index[h, row, action, k]] += weight * roster.value[h, row, action, k]
+    for k in range(roster.anchor.shape[3]):
+        out[roster.anchor[h, row, action, k]] += weight * roster.value[h, row, action, k]
 
 
 @jit
@@ -352,7 +352,7 @@ def forward(roster, factor, n, actions, out):
         cholesky.solve(factor[h], x)
         for i in range(n):
             a = actions[h, i]
-            add_mean_features(roster, h + 1, i, dot(roster.index[h, i, a], roster.value[h, i, a], x), out[h + 1])
+            add_mean_features(roster, h + 1, i, dot(roster.anchor[h, i, a], roster.value[h, i, a], x), out[h + 1])
 
 
 @jit
@@ -375,8 +375,8 @@ def forward_discounted(roster, factor, first, rows, actions, discount, out):
             continue
         f[:] = 0.0
         add_mean_features(roster, 0, i + 1, 1.0, f)
-        for k in range(roster.index.shape[3]):
-            F[roster.index[0, i, a, k]] += roster.value[0, i, a, k] * f
+        for k in range(roster.anchor.shape[3]):
+            F[roster.anchor[0, i, a, k]] += roster.value[0, i, a, k] * f
     out /= episodes
     column = np.empty(d)
     for k in range(d):

@@ -245,7 +245,7 @@ def anchored(
         horizon = 10
     start = np.zeros(dimension)
     start[0] = 1.0
-    key = seeding.sequence(seed, "linear mdp").generate_state(1, np.uint64)
+    key = seeding.sequence(seed, "linear mdp").generate_state(1, np.uint64).astype(np.uint64)
     model = Model(features.ANCHORED, n_states, n_actions, dimension, support, reach, key, NO_TRANSITIONS, start)
     name = f"anchored({n_states:,}, d={dimension})"
     bare = LinearMDP(name, model, horizon, 1.0 if discount is None else discount, None)
