@@ -629,6 +629,7 @@ def poked(value):
         {"actions": poked(3)},
         {"actions": poked(-1)},
         {"theta": poked(np.nan)},
+        {"theta": poked(1e308)},
         {"theta": lambda x: x[:, :-1]},
         {"theta": lambda x: x.astype(np.float32)},
         {"step": poked(-1.0)},

@@ -39,6 +39,9 @@ KIND = "oal.LinearOAL"
 ALGORITHMS = ("ogap", "ilarl")
 LEAST_RIDGE = 1e-12
 LARGEST = 1 << 30
+LARGEST_PANEL = 10_000
+LARGEST_NUMBER = 1e100
+"""Larger ones cannot have been learned, and their sums would overflow."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,10 @@ class LinearOAL:
         self.cost_set = LinearCosts(cost_set, problem.steps, problem.dimension, problem.length)
         self.seed = seed
         self.panel_samples = whole("panel_samples", panel_samples, 1)
+        if panel_samples > LARGEST_PANEL:
+            raise InputError(
+                f"panel_samples is {panel_samples}: at most {LARGEST_PANEL} states of an anchor are looked at"
+            )
         self.episodes = 0
         self.planned: int | None = None
         self._rule = MIRROR if algorithm == "ogap" else SOFT if problem.horizon is None else GREEDY
@@ -483,8 +490,10 @@ class LinearOAL:
         }
         for name, (dtype, shape) in shapes.items():
             array = arrays[name]
-            if array.dtype != dtype or array.shape != shape or not np.isfinite(array).all():
-                raise ValueError(f"{name} is {array.dtype}{array.shape}, not {np.dtype(dtype)}{shape}, or not finite")
+            if array.dtype != dtype or array.shape != shape:
+                raise ValueError(f"{name} is {array.dtype}{array.shape}, not {np.dtype(dtype)}{shape}")
+            if array.dtype == np.float64 and not (np.abs(array) < LARGEST_NUMBER).all():
+                raise ValueError(f"{name} holds a number that is not finite or too large")
         if rows and (states.min() < 0 or states.max() >= self.env.n_states):
             raise ValueError("states lead out of the problem")
         if rows and (actions.min() < (0 if finite else -1) or actions.max() >= self.env.n_actions):
