@@ -3,9 +3,10 @@
     python tests/fuzz_readers.py [READER ...] [--count N] [--seed S] [--only INDEX] [--keep FOLDER]
 
 Readers: the demonstrations' (see fuzz_demos.py), run folders, metrics, checkpoints, cloning under way, policies,
-learned costs, tabular learners and sweep files; all of them if none is named. Allowed are a result or an InputError.
-Anything else (another exception, a crash, more memory or time than allowed) is a finding: its file is kept, the process
-is started again after it, and a table says how many there were. Every mutant follows from reader, seed and index.
+learned costs, tabular and linear learners and sweep files; all of them if none is named. Allowed are a result or an
+InputError. Anything else (another exception, a crash, more memory or time than allowed) is a finding: its file is kept,
+the process is started again after it, and a table says how many there were. Every mutant follows from reader, seed and
+index.
 """
 
 import argparse
@@ -269,7 +270,7 @@ def cost_case(folder: Path) -> tuple[Read, Mutate]:
     return safetensors_case(folder / "base.safetensors", path, read)
 
 
-# ----- tabular learners and sweep files
+# ----- tabular and linear learners, and sweep files
 
 
 def tabular_case(folder: Path) -> tuple[Read, Mutate]:
@@ -278,9 +279,30 @@ def tabular_case(folder: Path) -> tuple[Read, Mutate]:
 
     problem = mdp.gridworld(3, 5)
     shown = mdp.sample(problem, mdp.expert_policy(problem), 3, rng=np.random.default_rng(0))
+    made = [
+        TabularOAL(problem, shown, seed=index, **settings).learn(5)
+        for index, settings in enumerate(({"preset": "paper", "bonus_scale": 0.01}, {"cost_set": "l2"}))
+    ]
+    return learner_case(folder, made, lambda path: TabularOAL.load(path, problem))
+
+
+def linear_case(folder: Path) -> tuple[Read, Mutate]:
+    from oal.linear import LinearOAL, anchored
+
+    problem = anchored(50, 3, 2, horizon=3, support=2)
+    shown = problem.sample(3, rng=np.random.default_rng(0))
+    made = [
+        LinearOAL(problem, shown, algorithm=algorithm, bonus_scale=0.01, panel_samples=2).learn(5)
+        for algorithm in ("ogap", "ilarl")
+    ]
+    return learner_case(folder, made, lambda path: LinearOAL.load(path, problem))
+
+
+def learner_case(folder: Path, made: list[Any], load: Callable[[Path], Any]) -> tuple[Read, Mutate]:
+    """Saved learners, of which members or single numbers are changed."""
     bases = []
-    for index, settings in enumerate(({"preset": "paper", "bonus_scale": 0.01}, {"cost_set": "l2"})):
-        TabularOAL(problem, shown, seed=index, **settings).learn(5).save(folder / f"{index}.npz")
+    for index, learner in enumerate(made):
+        learner.save(folder / f"{index}.npz")
         bases.append((folder / f"{index}.npz").read_bytes())
     mutant = fuzz_demos.archive_mutations(bases, str(folder / "mark"))
     members = [fuzz_demos.members_of(base) for base in bases]
@@ -300,7 +322,7 @@ def tabular_case(folder: Path) -> tuple[Read, Mutate]:
         changed[name] = npy(array)
         path.write_bytes(zipped(list(changed.items()), 0))
 
-    return (lambda: TabularOAL.load(path, problem).learn(2)), mutate
+    return (lambda: load(path).learn(2)), mutate
 
 
 SWEEP = """[sweep]
@@ -374,6 +396,7 @@ CASES: dict[str, Callable[[Path], tuple[Read, Mutate]]] = {
     "policy": policy_case,
     "learned cost": cost_case,
     "tabular learner": tabular_case,
+    "linear learner": linear_case,
     "sweep file": sweep_case,
 }
 
@@ -408,7 +431,7 @@ def work(readers: list[str], first: int, count: int, seed: int, keep: Path) -> N
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGALRM, slow)
     for reader in readers:
-        if "tabular" not in reader:  # numba keeps its compiled kernels as pickles of its own
+        if "learner" not in reader:  # numba keeps its compiled kernels as pickles of its own
             fuzz_demos.pickle.load = fuzz_demos.pickle.loads = fuzz_demos.opened_pickle  # type: ignore[assignment]
         folder = keep / "now" / reader.replace(" ", "-")
         shutil.rmtree(folder, ignore_errors=True)

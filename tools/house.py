@@ -16,7 +16,7 @@ LAYERS = (
     ("envs", "report"),
     ("demos",),
     ("tabular", "deep"),
-    ("lab", "interop"),
+    ("linear", "lab", "interop"),
     ("cli",),
 )
 LAYER = {unit: number for number, units in enumerate(LAYERS) for unit in units}

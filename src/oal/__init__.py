@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from oal import demos, envs, tabular
+    from oal import demos, envs, linear, tabular
     from oal.deep import callbacks
     from oal.deep.bc import BC
     from oal.deep.certificate import certify, imitation_distance
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from oal.deep.policy import Policy
     from oal.errors import InputError
     from oal.lab import run as training
+    from oal.linear import LinearMDP, LinearOAL
     from oal.tabular import TabularOAL, mdp, regret
     from oal.tabular import compare as prior
     from oal.tabular.costsets import CostSet
@@ -27,6 +28,7 @@ _MODULES = {
     "callbacks": "deep.callbacks",
     "demos": "demos",
     "envs": "envs",
+    "linear": "linear",
     "mdp": "tabular.mdp",
     "prior": "tabular.compare",
     "regret": "tabular.regret",
@@ -41,6 +43,8 @@ _NAMES = {
     "FiniteMDP": "tabular.mdp",
     "InputError": "errors",
     "LearnedCost": "deep.learned_cost",
+    "LinearMDP": "linear.problem",
+    "LinearOAL": "linear.learner",
     "Policy": "deep.policy",
     "TabularOAL": "tabular.learner",
     "certify": "deep.certificate",
@@ -55,6 +59,8 @@ __all__ = [
     "FiniteMDP",
     "InputError",
     "LearnedCost",
+    "LinearMDP",
+    "LinearOAL",
     "Policy",
     "TabularOAL",
     "__version__",
@@ -63,6 +69,7 @@ __all__ = [
     "demos",
     "envs",
     "imitation_distance",
+    "linear",
     "mdp",
     "prior",
     "regret",

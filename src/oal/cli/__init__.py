@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 
 from oal import __version__
 from oal.base import console, stopping
-from oal.cli import demos, tabular
+from oal.cli import demos, linear, tabular
 from oal.cli.check import check
 from oal.cli.cite import cite
 from oal.cli.cost import cost
@@ -70,6 +70,7 @@ app.command()(export)
 app.command()(expert)
 app.add_typer(demos.app, name="demos")
 app.add_typer(tabular.app, name="tabular")
+app.add_typer(linear.app, name="linear")
 app.command(help=FIGURE_HELP)(figure)
 app.command()(cite)
 

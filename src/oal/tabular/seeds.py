@@ -8,14 +8,32 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
 from oal.base import files, stopping
 from oal.base.folder import plain
 from oal.errors import InputError
-from oal.tabular.learner import TabularOAL
 
 RESULTS = "results.json"
+
+
+class Learner(Protocol):
+    """What can learn for some episodes, be kept in a file, and go on: `TabularOAL`, or a learner like it."""
+
+    env: Any
+    episodes: int
+
+    def learn(
+        self, episodes: int, *, planned: int | None = None, callback: Callable[[Any], bool | None] | None = None
+    ) -> Self: ...
+
+    def save(self, path: str | os.PathLike[str]) -> None: ...
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], env: Any, /) -> Self: ...
+
+
+L = TypeVar("L", bound=Learner)
 
 
 class Kept:
@@ -58,13 +76,13 @@ class Kept:
         with self._lock:
             files.write_json(self.folder / RESULTS, self._results)
 
-    def learn(self, key: str, learner: TabularOAL, episodes: int) -> TabularOAL:
+    def learn(self, key: str, learner: L, episodes: int) -> L:
         """Learn for so many episodes, from what was kept of this seed or with the fresh learner given."""
         path, pace = self._learner(key), stopping.Pace(self.seconds)
         if path.exists():
-            learner = TabularOAL.load(path, learner.env)
+            learner = type(learner).load(path, learner.env)
 
-        def keep(learner: TabularOAL) -> None:
+        def keep(learner: L) -> None:
             if pace.due():
                 with pace.keeping():
                     learner.save(path)
@@ -89,12 +107,12 @@ class Kept:
 
 
 def learn_seeds(
-    make: Callable[[int], TabularOAL],
+    make: Callable[[int], L],
     seeds: Iterable[int],
     episodes: int,
     *,
     threads: int | None = None,
-    each: Callable[[TabularOAL], Any] = lambda learner: learner.regret,
+    each: Callable[[L], Any] = lambda learner: learner.regret,  # pyright: ignore[reportAttributeAccessIssue]
     advance: Callable[[int], None] | None = None,
     kept: Kept | None = None,
     named: str = "",
