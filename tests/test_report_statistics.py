@@ -42,7 +42,7 @@ def test_performance_profile_equals_rliables():
     thresholds = np.array(wanted["thresholds"])
     band = statistics.profile_band(scores_of(wanted["algorithm"]), thresholds)
     assert_allclose(band.value, wanted["value"], rtol=0, atol=1e-14)
-    assert ((0 <= band.low) & (band.low <= band.value) & (band.value <= band.high) & (band.high <= 1)).all()
+    assert ((band.low >= 0) & (band.low <= band.value) & (band.value <= band.high) & (band.high <= 1)).all()
 
 
 def test_aggregates_equal_rliable_itself():
