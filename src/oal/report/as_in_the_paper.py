@@ -103,7 +103,7 @@ def _line(axes: Any, runs: Sequence[Run], label: str, place: int) -> None:
         return
     curve = curves.learning_curve(Group(runs[0].task, label, tuple(runs)), "behaviour")
     assert curve is not None
-    known = COSTS.get(runs[0].config.get("cost"))
+    known = COSTS.get(str(runs[0].config.get("cost")))
     alone = known is not None and label == known[0]
     colour = known[1] if alone and known else (*plots.COLOURS, *OTHERS)[place % (len(plots.COLOURS) + len(OTHERS))]
     axes.plot(curve.steps, curve.band.value, color=colour, label=label, lw=1.2)
