@@ -249,7 +249,7 @@ def compare(name: str, runs: Sequence[Run], looks: Looks | None = None) -> list[
             for pair in statement.pairs:
                 sides = [[run for run in alike if AXES[statement.axis](run.config) == value] for value in pair]
                 described = f"{measure}: {pair[0]} against {pair[1]} ({label})"
-                found += _compared(statement, *sides, measure, described, looks)
+                found += _compared(statement, sides[0], sides[1], measure, described, looks)
     said = _varying(list(AXES), learners, "cost")
     for measure in MEASURED:
         for values in dict.fromkeys(tuple(axis(run.config) for axis in AXES.values()) for run in learners):
@@ -313,12 +313,13 @@ def _compared(
         keys = tuple(dict.fromkeys(key_of(run.config) for run in (*first, *second) if run.task in members))
         overall = len(members) == len(tasks)
         if looks is None:
-            difference = difference_interval(*([list(sample.values()) for sample in side] for side in sides))
+            values = [[list(sample.values()) for sample in side] for side in sides]
+            difference = difference_interval(values[0], values[1])
             least = min(len(sample) for side in sides for sample in side)
             claim = replace(statement.decided(where, difference), seeds=least, looks="1 of 1")
             found.append(Compared(claim, overall, keys, None))
             continue
-        seen = look(looks, *sides, statement.rule)
+        seen = look(looks, sides[0], sides[1], statement.rule)
         number = f"{seen.looks} of {len(looks.sizes)}"
         claim = Claim(statement.text, where, seen.difference, seen.verdict, seen.seeds, number)
         found.append(Compared(claim, overall, keys, seen.following if seen.verdict == UNDECIDED else None))

@@ -74,7 +74,7 @@ def look(looks: Looks, first: Sequence[Sample], second: Sequence[Sample], rule: 
         if not all(seed in sample for sample in samples for seed in range(size)):
             break
         sides = [[[sample[seed] for seed in range(size)] for sample in side] for side in (first, second)]
-        difference = difference_interval(*sides, level=looks.level)
+        difference = difference_interval(sides[0], sides[1], level=looks.level)
         verdict = rule(difference)
         last = verdict != UNDECIDED or number == len(looks.sizes)
         seen = Seen(difference, verdict, size, number, None if last else looks.sizes[number])
@@ -82,7 +82,8 @@ def look(looks: Looks, first: Sequence[Sample], second: Sequence[Sample], rule: 
             break
     if seen is not None:
         return seen
-    everything = difference_interval(*([list(sample.values()) for sample in side] for side in (first, second)))
+    sides = [[list(sample.values()) for sample in side] for side in (first, second)]
+    everything = difference_interval(sides[0], sides[1])
     seeds = min(len(sample) for sample in samples)
     unknown = Mean(everything.mean, math.nan, everything.n)
     return Seen(unknown, UNDECIDED, seeds, 0, looks.sizes[0])

@@ -22,11 +22,12 @@ from oal.base.jsontext import expect
 from oal.base.provenance import provenance
 from oal.deep import callbacks, certificate
 from oal.deep.bc import BC, BCConfig
+from oal.deep.costs import CostBase
 from oal.deep.learned_cost import LearnedCost, input_names
 from oal.deep.loop import KIND, OAL, Callback
 from oal.deep.paused import PausedCloning
 from oal.deep.policy import Policy
-from oal.deep.presets import LearnerConfig
+from oal.deep.presets import ALGORITHMS, LearnerConfig
 from oal.deep.verdict import Certificate
 from oal.demos import Demos, Trajectory
 from oal.demos.record import record_encoded
@@ -95,7 +96,7 @@ class RunConfig:
 
     @property
     def algorithm(self) -> str:
-        return {"gail": "GAIL", None: "RL"}.get(self.learner.cost, "OAL")
+        return ALGORITHMS.get(self.learner.cost or "environment", "OAL")
 
     @property
     def kind(self) -> str:
@@ -194,7 +195,7 @@ class Run:
         if learner.step < self.config.total_steps:  # stopped early, between two checkpoints
             learner.save(folder.checkpoint)
         learner.policy().save(folder.policy)
-        if self.config.learner.cost is not None:
+        if isinstance(learner.cost_player, CostBase):
             cost = LearnedCost.of(learner)
             cost.save(folder.cost)
             if self.config.learner.cost == "linear":
