@@ -4,7 +4,7 @@ python benchmarks/field.py --runs FOLDER [--runs FOLDER ...] [--steps 150000] [-
     [--env ID ...] [--learner NAME ...] [--demonstrations FOLDER] [--out FOLDER] [--only-table]
 
 Peers learn from the same ten demonstrations as oal's runs, with the same seeds, each in a process of its own; their
-evaluations are written to field.csv as each learner ends, and what is there already is not run again. oal's side are run
+evaluations are written to field.csv as each learner ends, and what is there is not run again. oal's side are run
 folders, as `oal figure gail-vs-oal` and `oal train --cost dac|sqil|csil` leave them. From both: field-table.csv, and
 field.png with a panel for each task. Returns are normalised: 0 is a random policy's, 1 the mean of all demonstrations.
 """

@@ -249,7 +249,7 @@ def test_csils_fit_is_a_loop_of_adam_steps():
 # In the loop ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cost", ["dac", "csil"])
+@pytest.mark.parametrize("cost", ["dac", pytest.param("csil", marks=pytest.mark.slow)])
 def test_they_learn_resume_and_can_be_taken_out(cost: str, tmp_path: Path) -> None:
     settings = NETWORK | ({"cost.updates": 20, "cost.members": 2} if cost == "csil" else {})
     first = learner(cost, **settings)
@@ -289,7 +289,7 @@ def test_they_have_names_in_every_preset():
 def test_an_environment_of_discrete_actions_has_csils_cost_too():
     rng = np.random.default_rng(9)
     shown = Demos(
-        [Trajectory(rng.normal(size=(7, 2)).astype(np.float32), rng.integers(5, 8, 6), np.ones(6, np.float32))]
+        [Trajectory(rng.uniform(-1, 1, size=(7, 2)).astype(np.float32), rng.integers(5, 8, 6), np.ones(6, np.float32))]
     )
     settings = SMALL | NETWORK | {"cost.updates": 5, "cost.members": 2}
     made = OAL(lambda: games.Walk(discrete=True), shown, "mdpo", "csil", horizon=30, settings=settings)

@@ -1,5 +1,6 @@
 """The paper's deep figures as sweeps: what they run, and that one goes from nothing to a report."""
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable
@@ -268,6 +269,22 @@ def test_a_stopped_figure_goes_on_where_it_was(tmp_path: Path, monkeypatch) -> N
     decided = deep_figures.decide("trajectories", report.read([tmp_path / "runs"]).runs, Looks((3, 5)))
     incomplete = [claim for claim in decided if "against 10" in claim.where]
     assert {(claim.verdict, claim.looks) for claim in incomplete} == {("undecided", "0 of 2")}
+
+
+def test_the_ladder_goes_from_the_papers_table_one_rung_at_a_time(tmp_path: Path) -> None:
+    sweep = Sweep.read(Path(__file__).parents[1] / "experiments" / "paper-ladder.toml", out=tmp_path)
+    published = preset("mdpo", "neural", "paper")
+    first, *others = sweep.runs()
+    assert first.config.learner == published, "the first run is the published recipe"  # pyright: ignore
+    assert all(run.config.learner != published for run in others)  # pyright: ignore
+    points = [dict(run.point) for run in others]
+    begun = next(place for place, point in enumerate(points) if len(point) > 1 and "policy.kl_weight" in point)
+    alone, steps = points[:begun], points[begun:]
+    for before, after in itertools.pairwise(steps):
+        assert before.items() < after.items(), "each rung has what the one below it has, and more"
+    top = steps[-1]
+    used = {name for point in alone for name in point} - {"bc.epochs"}
+    assert used == set(top), "what is climbed is what was tried alone"
 
 
 @pytest.mark.slow
