@@ -2,12 +2,13 @@
 
 With `--steps` and `--skip`: environment steps per second. The clock starts after `--skip` steps, when learning has
 begun and everything is compiled. With `--minutes`: the return of the deterministic policy every `--every` seconds. That
-clock runs from the start of this process, imports and compilation included, and stands still during evaluations.
+clock runs from the start of this process, imports and compilation included, and stands still during evaluations. With
+`--until`: the same curve until so many environment steps, with a point every `--every-steps`.
 
 Players: "off" is oal's MDPO or `imitation`'s SAC at one update per step; "on" is oal's TRPO or `imitation`'s PPO with 8
 environments. Timed side by side, both sides have the same networks, batches, minibatches and discriminator steps as far
-as the algorithms allow. Given minutes, each runs as its authors would: oal's default preset, and for PPO the settings
-that `imitation` tuned for the task.
+as the algorithms allow. Given minutes or steps to learn, each runs as its authors would: oal's default preset, and for
+PPO and BC the settings that `imitation` ships as tuned for the task.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from common import limit_threads, memory_megabytes
@@ -31,36 +33,9 @@ COST_STEPS = {"off": 100, "on": BATCH_STEPS}
 """Environment steps between two updates of the cost, of 10 minibatches of 100 learner's and 100 expert's pairs each."""
 COST_MINIBATCHES, COST_BATCH = 10, 100
 
-# what `imitation` found for seals/HalfCheetah-v1 and seals/Hopper-v1 (its folder scripts/config/tuned_hps)
-TUNED_STEPS = 4096
-TUNED_PPO: dict[str, dict[str, Any]] = {
-    "HalfCheetah": {
-        "batch_size": 64,
-        "clip_range": 0.1,
-        "ent_coef": 3.992371122209408e-6,
-        "gae_lambda": 0.95,
-        "gamma": 0.95,
-        "learning_rate": 2.6250519057717037e-4,
-        "max_grad_norm": 0.8,
-        "n_epochs": 5,
-        "vf_coef": 0.11483689492120866,
-    },
-    "Hopper": {
-        "batch_size": 512,
-        "clip_range": 0.1,
-        "ent_coef": 1.255299425412744e-3,
-        "gae_lambda": 0.98,
-        "gamma": 0.995,
-        "learning_rate": 4.3984856156897565e-5,
-        "max_grad_norm": 0.9,
-        "n_epochs": 20,
-        "vf_coef": 0.20315938606555833,
-    },
-}
-TUNED_GAIL: dict[str, dict[str, Any]] = {
-    "HalfCheetah": {"demo_batch_size": 8192, "gen_replay_buffer_capacity": 512, "n_disc_updates_per_round": 8},
-    "Hopper": {"demo_batch_size": 128, "gen_replay_buffer_capacity": 4096, "n_disc_updates_per_round": 8},
-}
+TUNED_NAMES = {"HalfCheetah": "half_cheetah", "Hopper": "hopper", "Walker2d": "walker"}
+"""Tasks of which `imitation` ships tuned settings, and whose observations are the same in its environments, v4, and in
+v5: those of Ant and Humanoid are not."""
 
 
 class Clock:
@@ -112,6 +87,24 @@ class CurveClock(Clock):
 
     def result(self) -> dict[str, Any]:
         return {"curve": self.curve}
+
+
+class StepClock(CurveClock):
+    """Mean returns over environment steps; the seconds stand beside them."""
+
+    def __init__(self, until: int, every: int) -> None:
+        super().__init__(0.0, 0.0)
+        self.until, self.each = until, every
+        self.next_step = every
+
+    def __call__(self, step: int, evaluate: Callable[[], float]) -> None:
+        self.stop = step >= self.until
+        if self.stop or step >= self.next_step:
+            seconds = time.perf_counter() - BEGUN - self.evaluating
+            begun = time.perf_counter()
+            self.curve.append({"seconds": seconds, "step": step, "return": evaluate()})
+            self.evaluating += time.perf_counter() - begun
+            self.next_step = (step // self.each + 1) * self.each
 
 
 class StopLearning(Exception):
@@ -180,15 +173,43 @@ def learn_with_oal(options: argparse.Namespace, clock: Clock) -> None:
     learner.close()
 
 
+def tuned(algorithm: str, task: str) -> dict[str, Any]:
+    """Read the settings that `imitation` ships as tuned for a task."""
+    import imitation
+
+    if task not in TUNED_NAMES:
+        raise SystemExit(f"imitation has no environment with the observations of {task}-v5, or no settings for it")
+    folder = Path(imitation.__file__).parent / "scripts" / "config" / "tuned_hps"
+    return json.loads((folder / f"{algorithm}_seals_{TUNED_NAMES[task]}_best_hp_eval.json").read_text())
+
+
+def tuned_networks(found: dict[str, Any]) -> dict[str, Any]:
+    """Return a policy's networks as the tuned settings have them: 32-32 tanh where they name none."""
+    import torch
+    from imitation.policies.base import NormalizeFeaturesExtractor
+    from imitation.util.networks import RunningNorm
+
+    named = found["policy"].get("policy_kwargs", {})
+    layers = named.get("net_arch", [32, 32])
+    layers = layers[0]["pi"] if isinstance(layers[0], dict) else layers
+    relu = "ReLU" in str(named.get("activation_fn", ""))
+    return {
+        "net_arch": layers,
+        "activation_fn": torch.nn.ReLU if relu else torch.nn.Tanh,
+        "features_extractor_class": NormalizeFeaturesExtractor,
+        "features_extractor_kwargs": {"normalize_class": RunningNorm},
+    }
+
+
 def learn_with_imitation(options: argparse.Namespace, clock: Clock) -> None:
     # its dependencies' own deprecations are not this benchmark's business
     warnings.simplefilter("ignore")
     import numpy as np
     import torch
+    from imitation.algorithms.adversarial.airl import AIRL
     from imitation.algorithms.adversarial.gail import GAIL
     from imitation.data import serialize
-    from imitation.policies.base import NormalizeFeaturesExtractor
-    from imitation.rewards.reward_nets import BasicRewardNet, NormalizedRewardNet
+    from imitation.rewards.reward_nets import BasicRewardNet, BasicShapedRewardNet, NormalizedRewardNet
     from imitation.util import logger
     from imitation.util.networks import RunningNorm
     from imitation.util.util import make_vec_env
@@ -203,6 +224,16 @@ def learn_with_imitation(options: argparse.Namespace, clock: Clock) -> None:
     environments = make_vec_env(
         env_id, rng=np.random.default_rng(options.seed), n_envs=ENVIRONMENTS if on_policy else 1
     )
+    fresh = make_vec_env(env_id, rng=np.random.default_rng(options.seed + 1), n_envs=1)
+
+    def evaluated(policy: Any) -> float:
+        return float(evaluate_policy(policy, fresh, n_eval_episodes=options.episodes, deterministic=True)[0])
+
+    demonstrations = serialize.load(options.demos)
+    if options.algorithm == "bc":
+        policy = clone_with_imitation(options, environments, demonstrations)
+        clock(0, lambda: evaluated(policy))
+        return
     settings: dict[str, Any] = {"demo_batch_size": COST_BATCH, "n_disc_updates_per_round": COST_MINIBATCHES}
     networks: dict[str, Any] = {"hid_sizes": COST_HIDDEN}
     if not on_policy:
@@ -232,30 +263,27 @@ def learn_with_imitation(options: argparse.Namespace, clock: Clock) -> None:
             device="cpu",
         )
     else:
-        architecture = (
-            {"net_arch": [32, 32]} if task == "HalfCheetah" else {"net_arch": [64, 64], "activation_fn": torch.nn.ReLU}
-        )
-        normalised = {
-            "features_extractor_class": NormalizeFeaturesExtractor,
-            "features_extractor_kwargs": {"normalize_class": RunningNorm},
-        }
+        found = tuned(options.algorithm, task)
         player = PPO(
             "MlpPolicy",
             environments,
-            n_steps=TUNED_STEPS // ENVIRONMENTS,
-            policy_kwargs={**architecture, **normalised},
+            n_steps=found["rl"]["batch_size"] // ENVIRONMENTS,
+            policy_kwargs=tuned_networks(found),
             seed=options.seed,
             device="cpu",
-            **TUNED_PPO[task],
+            **found["rl"]["rl_kwargs"],
         )
-        settings, networks = TUNED_GAIL[task], {}
-    reward: Any = BasicRewardNet(
+        settings, networks = found["algorithm_kwargs"], {}
+    reward_class = BasicShapedRewardNet if options.algorithm == "airl" else BasicRewardNet
+    if options.algorithm == "airl" and networks:
+        networks = {"reward_hid_sizes": COST_HIDDEN, "potential_hid_sizes": COST_HIDDEN}
+    reward: Any = reward_class(
         environments.observation_space, environments.action_space, normalize_input_layer=RunningNorm, **networks
     )
     if not timed:
         reward = NormalizedRewardNet(reward, normalize_output_layer=RunningNorm)
-    trainer = GAIL(
-        demonstrations=serialize.load(options.demos),
+    trainer = {"gail": GAIL, "airl": AIRL}[options.algorithm](
+        demonstrations=demonstrations,
         venv=environments,
         gen_algo=player,
         reward_net=reward,
@@ -263,14 +291,9 @@ def learn_with_imitation(options: argparse.Namespace, clock: Clock) -> None:
         custom_logger=logger.configure(None, []),
         **settings,
     )
-    fresh = make_vec_env(env_id, rng=np.random.default_rng(options.seed + 1), n_envs=1)
-
-    def evaluate() -> float:
-        returns, _ = evaluate_policy(player, fresh, n_eval_episodes=options.episodes, deterministic=True)
-        return float(returns)
 
     def pause(_: int) -> None:
-        clock(player.num_timesteps, evaluate)
+        clock(player.num_timesteps, lambda: evaluated(player))
         if clock.stop:
             raise StopLearning
 
@@ -278,10 +301,40 @@ def learn_with_imitation(options: argparse.Namespace, clock: Clock) -> None:
         trainer.train(2**31, callback=pause)
 
 
+def clone_with_imitation(options: argparse.Namespace, environments: Any, demonstrations: Any) -> Any:
+    """Return `imitation`'s clone of the demonstrations, fitted as it tuned it for the task."""
+    import numpy as np
+    import torch
+    from imitation.algorithms.bc import BC
+    from imitation.policies.base import FeedForward32Policy
+    from imitation.util import logger
+
+    found = tuned("bc", options.env.split("-")[0])
+    torch.manual_seed(options.seed)
+    spaces = environments.observation_space, environments.action_space
+    networks = {name: value for name, value in tuned_networks(found).items() if name.startswith("features")}
+    policy = FeedForward32Policy(*spaces, lr_schedule=lambda _: 1e-3, **networks)
+    cloner = BC(
+        observation_space=spaces[0],
+        action_space=spaces[1],
+        rng=np.random.default_rng(options.seed),
+        policy=policy,
+        demonstrations=demonstrations,
+        batch_size=found["bc"]["batch_size"],
+        optimizer_kwargs=found["bc"]["optimizer_kwargs"],
+        l2_weight=found["bc"]["l2_weight"],
+        custom_logger=logger.configure(None, []),
+        device="cpu",
+    )
+    cloner.train(n_epochs=found["bc"]["train_kwargs"]["n_epochs"], progress_bar=False)
+    return cloner.policy
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--library", choices=["oal", "imitation"], required=True)
     parser.add_argument("--player", choices=["off", "on"], required=True)
+    parser.add_argument("--algorithm", choices=["gail", "airl", "bc"], default="gail", help="of imitation")
     parser.add_argument("--cost", default="neural", help="oal's cost player")
     parser.add_argument("--preset", default="default", help="of oal")
     parser.add_argument("--bc-epochs", type=int, help="of oal; 0 starts at random, without it the preset's own")
@@ -293,14 +346,18 @@ def main() -> None:
     parser.add_argument("--skip", type=int, default=1_000)
     parser.add_argument("--minutes", type=float)
     parser.add_argument("--every", type=float, default=15.0, help="seconds of learning between two evaluations")
+    parser.add_argument("--until", type=int, help="environment steps to learn")
+    parser.add_argument("--every-steps", type=int, default=5_000, help="environment steps between two evaluations")
     parser.add_argument("--episodes", type=int, default=5, help="episodes of an evaluation")
     options = parser.parse_args()
-    if (options.steps is None) == (options.minutes is None):
-        parser.error("give --steps or --minutes")
-    clock = (
+    if sum(given is not None for given in (options.steps, options.minutes, options.until)) != 1:
+        parser.error("give one of --steps, --minutes and --until")
+    clock: Any = (
         RateClock(options.steps, options.skip)
-        if options.minutes is None
+        if options.steps is not None
         else CurveClock(options.minutes, options.every)
+        if options.minutes is not None
+        else StepClock(options.until, options.every_steps)
     )
     if options.library == "oal":
         learn_with_oal(options, clock)

@@ -77,6 +77,18 @@ def make_run(
     return folder
 
 
+def made_clone(folder: Path, config: Any, top: float) -> Path:
+    """Write the run of a clone that reaches `top`, as `oal.lab.run.clone` leaves it."""
+    folder.mkdir(parents=True)
+    expert, random = EXPERT.get(config.env, 100.0), RANDOM.get(config.env, 0.0)
+    write(folder / "config.json", {"format": 1, "kind": "clone", "config": config.to_json()})
+    write(folder / "metadata.json", {"commit": "0123456789ab", "expert_return": expert, "random_return": random})
+    write(folder / "status.json", {"status": "finished", "step": 0})
+    value = random + top * (expert - random)
+    (folder / "metrics.jsonl").write_text(json.dumps({"step": 0, "evaluation_return": value}) + "\n")
+    return folder
+
+
 def write(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value))
 

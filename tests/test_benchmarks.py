@@ -308,3 +308,92 @@ def test_a_profile_tells_kinds_of_operations_apart():
         "elementwise, 256 x 256": 0.0,
         "elementwise, smaller": 0.0,
     }
+
+
+# OAL against the field -----------------------------------------------------------------------------------------------
+
+
+def test_peers_run_once_for_every_task_learner_and_seed_and_go_on_where_they_stopped(tmp_path, monkeypatch):
+    import field
+
+    asked = []
+
+    def work(python, script, **options):
+        asked.append((options["env"], options["algorithm"], options["player"], options["seed"], options["until"]))
+        if options["algorithm"] == "airl":
+            raise field.WorkerError("it does not run here: no")
+        return {"curve": [{"step": 10, "return": 5.0, "seconds": 1.0}, {"step": 20, "return": 8.0, "seconds": 2.0}]}
+
+    monkeypatch.setattr(field, "work", work)
+    monkeypatch.setattr(field, "install", lambda name: name)
+    monkeypatch.setattr(field, "scale_of", lambda env_id, folder, out: (tmp_path / env_id, 10.0, 0.0))
+    learners = ["imitation GAIL + SAC", "imitation GAIL + PPO", "imitation AIRL + SAC"]
+
+    def run(seeds: int):
+        options = {"env_ids": ["E", "F"], "learners": learners, "seeds": seeds, "steps": 20, "on_policy_steps": 50}
+        return field.run_peers(tmp_path, **options)
+
+    rows, skipped = run(1)
+    assert skipped == {"imitation AIRL + SAC": "it does not run here: no"}
+    assert asked.count(("E", "airl", "off", 0, 20)) == 1
+    assert ("F", "gail", "on", 0, 50) in asked
+    assert len(rows) == 2 * 2 * 2
+    asked.clear()
+    rows, _ = run(2)
+    assert {each[3] for each in asked if each[1] != "airl"} == {1}, "what is in the file is not run again"
+    assert [float(curve.values[-1]) for curve in field.curves_of_rows(field.read_rows(tmp_path / "field.csv"))] == [
+        0.8
+    ] * 8
+
+
+def test_the_field_is_one_table_and_one_picture_of_runs_and_peers(tmp_path):
+    import field
+
+    from made_runs import made_clone, make_run
+    from oal import report
+    from oal.deep.bc import BCConfig
+    from oal.errors import InputError
+    from oal.lab.run import CloneConfig
+
+    for seed in range(3):
+        make_run(tmp_path / "runs" / f"neural-{seed}", seed=seed, bc_config=None)
+        make_run(
+            tmp_path / "runs" / f"dac-{seed}", seed=seed, cost="dac", policy="sac", bc_config={"updates": 1}, top=0.4
+        )
+        made_clone(tmp_path / "runs" / f"bc-{seed}", CloneConfig("Hopper-v5", BCConfig(), seed=seed), 0.3)
+    make_run(tmp_path / "runs" / "one", trajectories=1, bc_config=None)
+    make_run(tmp_path / "runs" / "paper", preset="paper", bc_config=None)
+    ours = field.curves_of_runs(report.read([tmp_path / "runs"]).runs)
+    assert sorted({curve.learner for curve in ours}) == ["oal BC", "oal DAC + SAC, cloned", "oal OAL, neural + MDPO"]
+    row = {"environment": "Hopper-v5", "learner": "imitation GAIL + SAC", "expert_return": 10, "random_return": 0}
+    peers = [
+        row | {"seed": seed, "step": step, "return": 10 * level}
+        for seed in range(3)
+        for step, level in ((5_000, 0.2), (20_000, 0.5 + 0.01 * seed))
+    ]
+    rows = field.write(tmp_path, [*ours, *field.curves_of_rows(peers)], {})
+    assert [each["learner"] for each in rows] == [
+        *("oal OAL, neural + MDPO", "imitation GAIL + SAC", "oal DAC + SAC, cloned", "oal BC"),
+    ], "the best first"
+    of = {each["learner"]: each for each in rows}
+    assert of["imitation GAIL + SAC"]["final evaluation"] == pytest.approx(0.51)
+    assert of["imitation GAIL + SAC"]["low"] == pytest.approx(0.51 - 4.303 * 0.01 / 3**0.5, abs=2e-3)
+    assert of["imitation GAIL + SAC"]["steps to 90% (median)"] == "never"
+    assert of["oal OAL, neural + MDPO"]["seeds at 90%"] == 3
+    assert of["oal BC"]["steps"] == 0
+    written = (tmp_path / "field.svg").read_text()
+    assert all(each["learner"] in written for each in rows)
+    assert (tmp_path / "field-table.csv").exists()
+    with pytest.raises(InputError, match="nothing to compare"):
+        field.write(tmp_path, [], {})
+
+
+def test_a_curve_over_steps_has_a_point_after_each_multiple():
+    import imitation_worker
+
+    clock = imitation_worker.StepClock(until=100, every=30)
+    for step in (10, 29, 35, 40, 59, 61, 95, 101):
+        clock(step, lambda step=step: float(step))
+        if clock.stop:
+            break
+    assert [point["step"] for point in clock.result()["curve"]] == [35, 61, 95, 101]

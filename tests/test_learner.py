@@ -15,7 +15,7 @@ import games
 from games import CONTINUOUS, DICTIONARY, DISCRETE, HORIZON, Walk, demos_of
 from oal.base import checkpoint
 from oal.deep.loop import GAIL, OAL, DivergedError
-from oal.deep.presets import COSTS, OFF_POLICY, POLICIES
+from oal.deep.presets import OFF_POLICY, POLICIES
 from oal.deep.replay import ExpertData
 from oal.demos import Demos, Trajectory
 from oal.demos.pairs import encode
@@ -82,7 +82,7 @@ def same_run(first: OAL, second: OAL) -> bool:
 # ----- every pair
 
 
-@pytest.mark.parametrize("policy, cost", list(itertools.product(POLICIES, COSTS)))
+@pytest.mark.parametrize("policy, cost", list(itertools.product(POLICIES, ("linear", "neural", "gail"))))
 def test_every_pair_learns_repeats_itself_and_resumes(policy: str, cost: str, tmp_path: Path) -> None:
     """Same seed same run, other seed other run, a resumed run is the uninterrupted one, nothing compiles twice."""
     env = DISCRETE if cost == "linear" else CONTINUOUS

@@ -17,6 +17,7 @@ from oal.deep.presets import (
     OFF_POLICY,
     POLICIES,
     PRESETS,
+    PUBLISHED,
     CostName,
     LearnerConfig,
     PolicyName,
@@ -28,7 +29,8 @@ from oal.deep.presets import (
 )
 from oal.errors import InputError
 
-PAIRS = [(policy, cost) for policy in POLICIES for cost in COSTS]
+OF_PAPER = tuple(cost for cost in COSTS if cost not in PUBLISHED)
+PAIRS = [(policy, cost) for policy in POLICIES for cost in OF_PAPER]
 ON_POLICY = tuple(policy for policy in POLICIES if policy not in OFF_POLICY)
 
 # The tables of the paper's section "Hyperparameters", row by row: (GAIL, OAL linear, OAL neural). A dash in the paper
@@ -110,7 +112,7 @@ def field(config: LearnerConfig, dotted: str) -> Any:
         ("mdpo", REFERENCE_CODE),
     ],
 )
-@pytest.mark.parametrize("cost", COSTS)
+@pytest.mark.parametrize("cost", OF_PAPER)
 def test_the_papers_tables_are_held_field_by_field(policy: str, cost: str, table: dict[str, dict[str, Any]]) -> None:
     config = preset(policy, cost, "paper")
     held = {name: field(config, name) for name, row in table.items() if cost in row}
@@ -127,7 +129,7 @@ def test_the_papers_policies_have_two_hidden_layers_and_nothing_of_ours() -> Non
 
 
 @pytest.mark.parametrize("policy", ON_POLICY)
-@pytest.mark.parametrize("cost", COSTS)
+@pytest.mark.parametrize("cost", OF_PAPER)
 def test_on_policy_costs_learn_from_the_steps_since_their_last_update(policy: str, cost: str) -> None:
     config = preset(policy, cost, "paper")
     assert config.cost_config.window == config.cost_config.update_every == 3 * field(config, "policy.batch_steps")

@@ -1,15 +1,17 @@
 """Reports of run folders: reading, grouping, numbers, files and bad input. The page itself: test_report_browser.py."""
 
 import csv
+import itertools
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from made_runs import CERTIFICATE, EXPERT, GIF, RANDOM, make_run, make_study, write
+from made_runs import CERTIFICATE, EXPERT, GIF, RANDOM, made_clone, make_run, make_study, write
 from oal import report
 from oal.base import plots
 from oal.cli import app
@@ -17,7 +19,7 @@ from oal.deep.bc import BCConfig
 from oal.demos import Demos, Trajectory
 from oal.errors import InputError
 from oal.lab import run as lab_run
-from oal.report import charts, curves, groups, pictures, results, summary
+from oal.report import as_in_the_paper, charts, curves, groups, pictures, results, summary
 from oal.report.statistics import Interval
 
 
@@ -298,7 +300,9 @@ def test_the_summary_is_that_of_the_runs(tmp_path):
     estimate = summary.estimate(group, summary.FINAL_EVALUATION)
     assert estimate is not None
     assert estimate.value == pytest.approx(np.mean(last))
-    assert min(last) <= estimate.low < estimate.value < estimate.high <= max(last)
+    assert estimate.low < min(last) < estimate.value < max(last) < estimate.high, (
+        "three seeds show little of their spread"
+    )
     reached = summary.reached(group, 0.5, "evaluation")
     assert reached is not None
     assert reached.first_seeds == reached.seeds == 3
@@ -329,8 +333,8 @@ def test_the_table_of_milestones_has_the_same_last_tenth_as_everything_else(tmp_
     assert late["evaluation"] == final.value, "the report's final value, and the one that claims are decided by"
 
 
-def test_returns_are_normalised_by_the_demonstrations_that_were_learned_from(tmp_path):
-    """Not by the held-out ones, whose returns are another number."""
+def test_returns_are_normalised_by_all_demonstrations_of_the_source(tmp_path):
+    """However few of them were learned from: runs on one and on ten of them then have the same expert."""
     lab_run.clone(
         "CartPole-v1", tmp_path / "run", source=str(_cart_poles(tmp_path)), trajectories=2, config=BCConfig(epochs=1)
     )
@@ -338,7 +342,11 @@ def test_returns_are_normalised_by_the_demonstrations_that_were_learned_from(tmp
     assert run.metadata["held_out_return"] == pytest.approx(12.0)
     assert run.expert_return == pytest.approx(30.0)
     raw, normalised = (run.values("evaluation", normalised=flag)[0] for flag in (False, True))
-    assert normalised == pytest.approx((raw - run.random_return) / (30.0 - run.random_return))
+    assert run.source_return == pytest.approx(24.0)
+    assert normalised == pytest.approx((raw - run.random_return) / (24.0 - run.random_return))
+    # a run of before the source's return was recorded
+    earlier = replace(run, metadata={name: x for name, x in run.metadata.items() if name != "source_return"})
+    assert earlier.source_return == pytest.approx(30.0)
 
 
 def _cart_poles(folder: Path) -> Path:
@@ -349,6 +357,27 @@ def _cart_poles(folder: Path) -> Path:
     ]
     Demos(made, env_id="CartPole-v1").save(folder / "demos.npz")
     return folder / "demos.npz"
+
+
+def test_the_papers_figure_has_its_rows_columns_and_lines(tmp_path):
+    for env, policy, cost, seed in itertools.product(
+        ("Humanoid-v5", "HalfCheetah-v5"), ("trpo", "mdpo"), ("gail", "linear"), range(2)
+    ):
+        folder = tmp_path / "runs" / f"{env}-{policy}-{cost}-{seed}"
+        make_run(folder, env=env, policy=policy, cost=cost, seed=seed, steps=8_000)
+    clone = lab_run.CloneConfig("Humanoid-v5", BCConfig())
+    made_clone(tmp_path / "runs" / "clone", clone, 0.4)
+    assert as_in_the_paper.draw(tmp_path / "figure", report.read([tmp_path / "runs"]).runs) == tmp_path / "figure.png"
+    written = re.findall(r"<text[^>]*>([^<]*)</text>", (tmp_path / "figure.svg").read_text())
+    for before, after in (("HalfCheetah-v5", "Humanoid-v5"), ("MDPO", "TRPO")):
+        assert written.index(before) < written.index(after), "columns and rows in the paper's order"
+    for label in ("OAL, linear costs", "GAIL", "expert", "BC"):
+        assert written.count(label) == 1
+    assert not any("from scratch" in word for word in written), "what all lines share is not said"
+    make_run(tmp_path / "runs" / "other", env="Humanoid-v5", cost="gail", seed=0, bc_config={"updates": 9}, steps=8_000)
+    as_in_the_paper.draw(tmp_path / "figure", report.read([tmp_path / "runs"]).runs)
+    assert "GAIL, cloned" in (tmp_path / "figure.svg").read_text()
+    assert as_in_the_paper.draw(tmp_path / "none", report.read([tmp_path / "runs" / "clone"]).runs) is None
 
 
 def test_aggregates_use_the_tasks_that_all_share(tmp_path):

@@ -70,12 +70,15 @@ def difference_interval(first: Sequence[ArrayLike], second: Sequence[ArrayLike],
     return Mean(value, float(t.ppf(0.5 + level / 2, freedom)) * error, n)
 
 
-def satterthwaite(variances: ArrayLike, degrees: ArrayLike) -> float:
-    """Return the degrees of freedom of a sum of independent estimates of variance; infinity if all are 0."""
+def satterthwaite(variances: ArrayLike, degrees: Sequence[int]) -> Array:
+    """Return the degrees of freedom of a sum over the first axis of independent estimates of variance.
+
+    Infinity where all are 0.
+    """
     variances = np.asarray(variances, dtype=np.float64)
-    if not variances.any():
-        return math.inf
-    return float(variances.sum() ** 2 / np.sum(variances**2 / np.asarray(degrees)))
+    squares = np.tensordot(1.0 / np.asarray(degrees), variances**2, axes=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(squares > 0, variances.sum(axis=0) ** 2 / squares, math.inf)
 
 
 def student_widening(level: float, degrees: float) -> float:

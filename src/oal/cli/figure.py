@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from oal.lab.claims import Claim
+    from oal.lab.looks import Looks
 
 
 def _listed(figures: dict[str, Any]) -> str:
@@ -38,7 +39,7 @@ def figure(
     out: Path = typer.Option(
         None, help="Folder for data (CSV), pictures (PNG, SVG) and configuration; figures/NAME if not given."
     ),
-    seeds: int | None = typer.Option(None, help="Number of seeds; the paper's if not given."),
+    seeds: int | None = typer.Option(None, help="Number of seeds; the figure's own if not given."),
     episodes: int | None = typer.Option(None, help="Number of episodes (K); the paper's 10,000 if not given."),
     bonus_scale: float | None = typer.Option(None, help="Multiplies the theorem's bonus."),
     policy_step_scale: float | None = typer.Option(None, help="Multiplies the theorem's policy step (chain figures)."),
@@ -47,10 +48,16 @@ def figure(
     quick: bool = typer.Option(False, "--quick", help="A small version, in seconds."),
     threads: int | None = typer.Option(None, help="Parallel runs; all cores if not given."),
     scale: str = typer.Option("small", help="Of a deep figure: smoke (minutes), small (hours), paper (3M steps)."),
-    policy: str | None = typer.Option(None, help="Of a deep figure: another policy player, e.g. trpo."),
+    policy: str | None = typer.Option(None, help="Of a deep figure: one policy player alone, e.g. trpo."),
+    cloned: bool = typer.Option(False, "--cloned", help="Of a deep figure: start from cloning, not from scratch."),
+    until_decided: bool = typer.Option(
+        False, "--until-decided", help="Of a deep figure: add seeds where the claims over all tasks are undecided."
+    ),
+    most_seeds: int = typer.Option(10, help="With --until-decided: as many seeds as a comparison may get."),
     demonstrations: list[Path] = typer.Option([], help="Of a deep figure: a folder with ENV.npz files; repeatable."),
     regime: list[str] = typer.Option([], help=f"Of the suite: {', '.join(REGIMES)}; repeatable, all if not given."),
-    steps: int | None = typer.Option(None, help="Of the suite: steps of every run; 100,000 (Humanoid 150,000) if not."),
+    steps: int | None = typer.Option(None, help="Of a deep figure or the suite: steps of every run, not its own."),
+    on_policy_steps: int | None = typer.Option(None, help="Of a deep figure: the same for TRPO; 1,000,000 if not."),
     only_table: bool = typer.Option(False, "--only-table", help="Of the suite: run nothing, read what is there."),
     against: list[Path] = typer.Option([], help="Of a deep figure: other runs that its claims may compare with."),
     ray: str | None = typer.Option(None, help="Of a deep figure: run on a Ray cluster, auto or HOST:PORT."),
@@ -64,7 +71,11 @@ def figure(
     if name == "suite":
         _suite(folder, regime, demonstrations, seeds or 3, steps, threads, only_table)
     elif name in DEEP:
-        _deep(name, folder, scale, policy, demonstrations, threads, against, ray)
+        looks = _looks(seeds or 3, most_seeds) if until_decided else None
+        plan = {"scale": scale, "policy": policy, "cloned": cloned, "steps": steps, "demonstrations": demonstrations}
+        plan["on_policy_steps"] = on_policy_steps
+        plan["seeds"] = most_seeds if until_decided else seeds
+        _deep(name, folder, plan, looks, threads, against, ray)
     else:
         options = given(
             seeds=seeds,
@@ -98,7 +109,7 @@ def _tabular(name: str, folder: Path, options: dict[str, Any], quick: bool, thre
 def _show(name: str, claims: "Sequence[Claim]", *, smoke: bool) -> None:
     from oal.base.console import table
 
-    columns = ["claim", "where", "gain", "95 %", "verdict"]
+    columns = ["claim", "where", "gain", "95 %", "verdict", "seeds", "looks"]
     rows = [
         [
             c.claim,
@@ -107,9 +118,13 @@ def _show(name: str, claims: "Sequence[Claim]", *, smoke: bool) -> None:
             # one seed has no interval
             "one seed" if math.isnan(c.difference.low) else f"{c.difference.low:.3g} to {c.difference.high:.3g}",
             c.verdict,
+            "" if c.seeds is None else c.seeds,
+            c.looks,
         ]
         for c in claims
     ]
+    if all(c.seeds is None for c in claims):
+        columns, rows = columns[:-2], [row[:-2] for row in rows]
     table(f"{name}: the paper's claims (a positive gain favours the first)", columns, rows)
     if smoke:
         typer.echo(
@@ -118,12 +133,17 @@ def _show(name: str, claims: "Sequence[Claim]", *, smoke: bool) -> None:
         )
 
 
+def _looks(first: int, most: int) -> "Looks":
+    from oal.lab.looks import Looks
+
+    return Looks.planned(first, most)
+
+
 def _deep(
     name: str,
     out: Path,
-    scale: str,
-    policy: str | None,
-    demonstrations: "Sequence[Path]",
+    plan: dict[str, Any],
+    looks: "Looks | None",
     processes: int | None,
     against: "Sequence[Path]",
     ray: str | None,
@@ -135,13 +155,16 @@ def _deep(
     from oal.lab import deep_figures
     from oal.lab.executors import Processes, RayCluster
 
-    sweep = deep_figures.plan(name, scale=scale, policy=policy, out=out, demonstrations=demonstrations)
+    sweep = deep_figures.plan(name, out=out, **plan)
     runs = console.counted(len(sweep.runs()), "run")
-    console.say(f"{name}, {scale}: {runs} in {sweep.out}; it can be stopped and started again.")
-    executor = Processes(processes) if ray is None else RayCluster(ray)
+    if looks is not None:
+        each = f"each at {looks.level:.2%}" if len(looks.sizes) > 1 else f"at {looks.level:.0%}"
+        runs = f"up to {runs}, looked at with {', '.join(map(str, looks.sizes))} seeds {each},"
+    console.say(f"{name}, {plan['scale']}: {runs} in {sweep.out}; it can be stopped and started again.")
+    executor = (lambda: Processes(processes)) if ray is None else lambda: RayCluster(ray)
     with stopping.going_on(stopping.typed()):
-        summary, claims = deep_figures.draw(sweep, out, against=against, executor=executor)
-    _show(name, claims, smoke=scale == "smoke")
+        summary, claims = deep_figures.draw(sweep, out, against=against, executor=executor, looks=looks)
+    _show(name, claims, smoke=plan["scale"] == "smoke")
     console.say(f"{summary}\nReport: {out / 'report.html'}")
     if not summary.complete:
         raise typer.Exit(1)

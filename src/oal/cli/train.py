@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from oal.lab.run import Run
 
 POLICIES = ["mdpo", "sac", "mdpo-on", "trpo"]
-COSTS = ["neural", "linear", "gail"]
+COSTS = ["neural", "linear", "gail", "sqil", "dac", "csil"]
 PRESETS = ["default", "sample-efficient", "paper"]
 """Names that the shell completes, without importing the players."""
 PAPER_STEPS = 3_000_000
@@ -47,7 +47,11 @@ def train(
     policy: str = typer.Option(
         "mdpo", help="Policy player: mdpo, sac, mdpo-on or trpo.", autocompletion=lambda: POLICIES
     ),
-    cost: str = typer.Option("neural", help="Cost player: neural, linear or gail.", autocompletion=lambda: COSTS),
+    cost: str = typer.Option(
+        "neural",
+        help="Cost player: neural, linear, gail; or another paper's: sqil, dac, csil.",
+        autocompletion=lambda: COSTS,
+    ),
     preset: str = typer.Option(
         "default",
         help="default; sample-efficient, with more updates; or paper, whose tables need millions of steps.",

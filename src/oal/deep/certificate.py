@@ -376,7 +376,7 @@ class _Gap:
         moved[:, sets.learner] = (resampled_shares(rng, n, n, resamples) - 1 / n) * math.sqrt(n / (n - 1))
         moved[:, sets.held_out] = -(resampled_shares(rng, m, m, resamples) - 1 / m) * math.sqrt(m / (m - 1))
         variances = [_variance(seminorm, index, size) / len(index) for index in (sets.learner, sets.held_out)]
-        degrees = satterthwaite(variances, [n - 1, m - 1])
+        degrees = float(satterthwaite(variances, [n - 1, m - 1]))
         self.radius = float(np.quantile(seminorm(moved), confidence)) * student_widening(confidence, degrees)
 
         null = np.zeros((resamples, size))

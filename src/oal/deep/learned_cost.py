@@ -16,7 +16,7 @@ from gymnasium.vector import VectorEnv
 from oal.base import checkpoint, files, jsontext
 from oal.base import config as configs
 from oal.base.limits import damage
-from oal.deep.costs import COSTS, CostBase, CostView, FeatureFunction, LinearConfig, cost_player
+from oal.deep.costs import COSTS, CostBase, CostView, FeatureFunction, LinearConfig, NetworkCost, cost_player
 from oal.deep.normaliser import Normaliser
 from oal.deep.replay import Pairs
 from oal.envs import ActionCodec, Envs, EnvSpec, bootstrap_target, describe, flattener
@@ -98,13 +98,13 @@ class LearnedCost:
 
     @property
     def kind(self) -> str:
-        """Return linear, neural or gail."""
+        """Return the name of the cost player."""
         return self.player.name
 
     @property
     def absorbing(self) -> float:
         """Return the cost of each step after a true termination."""
-        return float(self.view.gain * self.view.absorbing)
+        return float(self.player.absorbing_cost(self.view))
 
     def __call__(self, observations: Any, actions: Any) -> np.ndarray:
         """Costs [n] of observations and actions [n, ...] as the environment has them; or of one pair.
@@ -203,7 +203,8 @@ class LearnedCost:
         if isinstance(config, LinearConfig):
             what = f"linear, {len(self.view.params)} features ({config.features}), {config.geometry}"
         else:
-            what = f"{self.kind} network {'-'.join(map(str, config.hidden))} tanh"
+            activation = "tanh" if isinstance(self.player, NetworkCost) else "ReLU"
+            what = f"{self.kind} network {'-'.join(map(str, config.hidden))} {activation}"
         lines = {"environment": self.spec.env_id, "cost": what, "of": inputs}
         if isinstance(info.get("step"), int):
             lines["learned in"] = f"{info['step']:,} steps"
@@ -256,9 +257,9 @@ class LearnedCost:
 
     def _dependence(self, observations: Any, actions: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return places [G] and mean costs [D, G] with each input in turn moved through its range."""
-        size = self.player.input_size
+        size = min(self.player.input_size, len(self.names))
         if observations is None:
-            mean, std = self._scaling()
+            mean, std = (part[:size] for part in self._scaling())
             places = np.linspace(-2.0, 2.0, 21)
             values = mean[:, None] + std[:, None] * places
             base = np.zeros((1, len(self.names)), np.float32)
@@ -335,9 +336,11 @@ class LearnedCost:
         normaliser = Normaliser.from_arrays(arrays, spec.observation_size, path)
         function = features if normaliser is None else normaliser.undone(features)
         player = cost_player(config, function=function).sized(spec.observation_size, spec.action_size, gamma)
-        # any pair at all: only the shapes count
+        if not isinstance(player, CostBase):
+            raise InputError(f"{path}: a cost of the kind '{saved['cost']}' is no function of observation and action")
+        # any pair at all: only the shapes count, and nothing is computed
         nothing = np.zeros((2, spec.observation_size), np.float32), np.zeros((2, spec.action_size), np.float32)
-        template = player.init(0, Pairs(*nothing, np.ones(2, np.float32))).view
+        template = jax.eval_shape(lambda: player.init(0, Pairs(*nothing, np.ones(2, np.float32))).view)
         saved_weights = arrays.get("view/params")
         if features is not None and saved_weights is not None and saved_weights.shape != template.params.shape:
             raise InputError(

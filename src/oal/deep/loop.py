@@ -28,7 +28,7 @@ from oal.deep.al_regret import RegretMeter
 from oal.deep.certificate import imitation_distance
 from oal.deep.costs.linear import FeatureFunction
 from oal.deep.normaliser import Normaliser
-from oal.deep.players import CostPlayer, Game, PolicyPlayer, Shapes
+from oal.deep.players import CostPlayer, Game, PolicyPlayer, PricesBySource, Shapes
 from oal.deep.policy import Policy
 from oal.deep.presets import CostName, LearnerConfig, PolicyName, PresetName
 from oal.deep.replay import ExpertData, Replay
@@ -117,6 +117,15 @@ class OAL:
         self.cost_player = cost_player.sized(spec.observation_size, spec.action_size, self.player.gamma)
         self.algorithm = presets.algorithm(self.cost_player)
         self.expert = ExpertData(self._episodes, spec, self.player.gamma)
+        self.prices = self.cost_player.prices if isinstance(self.cost_player, PricesBySource) else None
+        """What is recorded as the cost of a step; None: the environment's own."""
+        if self.prices is not None:
+            if not len(self.expert.rows):
+                raise InputError(
+                    f"the cost '{self.cost_player.name}' prices the expert's transitions, and the demonstrations hold "
+                    "none (subsampled ones do not): give whole ones, or choose another cost"
+                )
+            self.expert.price(self.prices.expert)
         everything = self.expert.pairs(None, self.cost_player.weigh)
         self.cost = self.cost_player.init(seeding.integer(seed, "cost-player"), everything)
         remembered = self.player.remembers
@@ -240,6 +249,8 @@ class OAL:
             if self.normaliser is not None:
                 before, after = (self.normaliser(seen) for seen in (step.observation, step.next_observation))
                 step = step._replace(observation=before, next_observation=after)
+            if self.prices is not None:
+                step = step._replace(cost=np.full_like(step.cost, self.prices.learner))
             player.observe(step)
             if step.valid.all():
                 memory.add(step.observation, step.action, step.cost, step.next_observation, step.terminated, times)

@@ -54,6 +54,21 @@ def recorded_cost(_: Any, batch: Batch) -> Charge:
     return Charge(batch.cost, jnp.float32(0.0))
 
 
+class Prices(NamedTuple):
+    """What a step costs, by whose it is."""
+
+    learner: float
+    expert: float
+
+
+@runtime_checkable
+class PricesBySource(Protocol):
+    """A cost player that has the loop record a price with each step, in place of the environment's own cost."""
+
+    @property
+    def prices(self) -> Prices: ...
+
+
 class Game(NamedTuple):
     """What the loop tells a policy player before the first step.
 

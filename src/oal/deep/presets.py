@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from oal.base import config as configs
 from oal.deep.bc import PAPER_BC, BCConfig
-from oal.deep.costs import COSTS, AnyCostConfig, FeatureFunction, cost_player
+from oal.deep.costs import COSTS, AnyCostConfig, CSILConfig, DACConfig, FeatureFunction, SQILConfig, cost_player
 from oal.deep.costs.environment import EnvironmentCost
 from oal.deep.costs.gail import GAILConfig
 from oal.deep.costs.linear import LinearConfig
@@ -28,9 +28,11 @@ the paper's tables."""
 POLICIES = ("mdpo", "sac", "mdpo-on", "trpo")
 # for completion in editors; the names are those of the classes
 PolicyName = Literal["mdpo", "sac", "mdpo-on", "trpo"]
-CostName = Literal["linear", "neural", "gail"]
+CostName = Literal["linear", "neural", "gail", "sqil", "dac", "csil"]
 PresetName = Literal["default", "sample-efficient", "paper"]
 OFF_POLICY = ("mdpo", "sac")
+PUBLISHED: dict[str, AnyCostConfig] = {"sqil": SQILConfig(), "dac": DACConfig(), "csil": CSILConfig()}
+"""Costs of other papers, as those papers have them, in every preset."""
 UPDATES_PER_STEP = 6.0
 """Of the preset sample-efficient; the default has 2."""
 
@@ -105,7 +107,14 @@ def preset(
         choice("policy", policy, POLICIES) if isinstance(policy, str) else "mdpo",
         choice("cost", cost, COSTS) if isinstance(cost, str) else "neural",
     ]
+    if names[1] == "sqil" and names[0] not in OFF_POLICY:
+        raise InputError(
+            f"the cost sqil prices the expert's steps in a memory: '{names[0]}' has none, choose mdpo or sac"
+        )
     base = _paper(*names) if name == "paper" else _default(*names)
+    if names[1] == "sqil" and base.replay_config is not None:
+        # half of each batch are the expert's, which is all that there is to learn from
+        base = replace(base, replay_config=replace(base.replay_config, expert_fraction=0.5))
     if name == "sample-efficient":
         if base.replay_config is None:
             raise InputError(f"the preset sample-efficient is for off-policy players: '{names[0]}' uses a step once")
@@ -149,9 +158,13 @@ def players(
     return chosen, EnvironmentCost()
 
 
+ALGORITHMS = {"environment": "RL"} | {name: name.upper() for name in ("gail", *PUBLISHED)}
+"""What the loop is called with a cost player; with any other it is OAL."""
+
+
 def algorithm(cost: CostPlayer) -> str:
     """Return the name of the loop with this cost player."""
-    return {"gail": "GAIL", "environment": "RL"}.get(cost.name, "OAL")
+    return ALGORITHMS.get(cost.name, "OAL")
 
 
 def with_settings(config: LearnerConfig, settings: Mapping[str, Any]) -> LearnerConfig:
@@ -198,6 +211,7 @@ def _paper(policy: str, cost: str) -> LearnerConfig:
             "linear": LinearConfig(average="episodes"),
             "neural": NeuralConfig(),
             "gail": GAILConfig(),
+            **PUBLISHED,
         }
         policies = {"mdpo": MDPOConfig(), "sac": SACConfig(target_rate=0.01)}
         return LearnerConfig(
@@ -210,6 +224,7 @@ def _paper(policy: str, cost: str) -> LearnerConfig:
         "linear": LinearConfig(average="episodes", **span),
         "neural": NeuralConfig(learning_rate=9e-5, bregman=100.0, minibatches=10, **span),
         "gail": GAILConfig(minibatches=1, **span),
+        **PUBLISHED,
     }
     policy_config = replace(PAPER_MDPO_ON if policy == "mdpo-on" else PAPER_TRPO, batch_steps=batch)
     return LearnerConfig(policy, cost, "paper", policy_config, costs[cost], replay_config=None, bc_config=None)
@@ -231,6 +246,7 @@ def _default(policy: str, cost: str) -> LearnerConfig:
         "linear": LinearConfig(geometry="l2", update_every=500, window=5_000, **shared),
         "neural": NeuralConfig(**network),
         "gail": GAILConfig(reading="logit", **network),
+        **PUBLISHED,
     }
     cost_config, replay_config = costs[cost], None
     networks: dict[str, Any] = {"hidden": (256, 256), "activation": "relu", "prior_weight": 0.1}

@@ -182,6 +182,10 @@ class ExpertData:
         masses = [gamma**episode.steps if episode.terminated else 0.0 for episode in episodes]
         self.absorbing_mass = float(np.mean(masses)) if masses else 0.0
 
+    def price(self, cost: float) -> None:
+        """Record this cost with every transition."""
+        self.rows[:, self.observation.shape[1] + self.action.shape[1]] = cost
+
     def pairs(self, index: "Int[np.ndarray, '*pairs'] | None", weigh: Weigh) -> Pairs:
         """Gather the pairs at these places, or all of them."""
         if index is None:

@@ -55,10 +55,15 @@ class Claim:
     where: str
     difference: Mean
     verdict: str
+    seeds: int | None = None
+    """Of each side, on each task, at least; None where it is said elsewhere."""
+    looks: str = ""
+    """How often was looked of how often at most; more than once widens the interval (`oal.lab.looks`)."""
 
     @property
     def row(self) -> dict[str, Any]:
         d = self.difference
+        more = {} if self.seeds is None else {"seeds": self.seeds, "looks": self.looks}
         return {
             "claim": self.claim,
             "where": self.where,
@@ -67,6 +72,7 @@ class Claim:
             "low": "" if np.isnan(d.low) else round(d.low, 4),
             "high": "" if np.isnan(d.high) else round(d.high, 4),
             "verdict": self.verdict,
+            **more,
         }
 
 

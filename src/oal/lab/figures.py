@@ -8,7 +8,8 @@ The theorem's bonus is vacuous at 10,000 episodes (see `docs/results.md`), so th
 and `exploration` also sweeps that scale.
 
 Deep. `paper` is the paper's full scale: 3M steps, 5 seeds, five tasks, its own hyper-parameters; for whoever has the
-machines. `small` fits two cores in some hours, with the default preset. `smoke` shows in minutes that all of it works.
+machines. `small` is the paper's regime with the default preset on two cores: five tasks, ten demonstrations, nothing
+cloned (but where a figure is about it, or --cloned says so). `smoke` shows in minutes that all of it works.
 """
 
 import itertools
@@ -220,6 +221,12 @@ TABULAR: dict[str, TabularFigure] = {
 # Deep
 
 
+TASKS_OF_PAPER = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5", "Humanoid-v5")
+"""In the order of its figure."""
+SCRATCH, CLONED = "from scratch", "cloned"
+"""Where a policy starts."""
+
+
 @dataclass(frozen=True)
 class Scale:
     """How much is run."""
@@ -230,8 +237,12 @@ class Scale:
     preset: str
     shared: Settings
     """Fields and settings of every run."""
-    grid: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    """Values that this scale has along a figure's axes instead of the figure's own."""
+    cloning: Settings
+    """Settings of a run that starts from cloning; with none of them it is the preset's own."""
+    few: dict[str, int] = field(default_factory=dict)
+    """Tasks that have fewer seeds."""
+    whole: bool = False
+    """Whether a task without demonstrations is an error; otherwise it is left out."""
     on_policy: Settings = field(default_factory=dict)
     """Changes of this scale for on-policy players, whose steps are quick and many."""
     figures: dict[str, Settings] = field(default_factory=dict)
@@ -241,6 +252,9 @@ class Scale:
 ON_POLICY = ("trpo", "mdpo-on")
 PAPER_CLONES = ({"HalfCheetah-v5", "Humanoid-v5"}, {"neural", "gail"}, {"bc.epochs": 1_000})
 """The tasks and costs for which the paper starts TRPO from cloning, and how."""
+WIDTH: Settings = {"policy.prior_log_std": -2.0}
+"""How wide clones explore, for every policy player of a figure that compares two: the behaviour of a wider policy earns
+less whatever it has learned. From scratch all of them start with a deviation of one."""
 SCALES = {
     "smoke": Scale(
         seeds=2,
@@ -253,51 +267,54 @@ SCALES = {
             "evaluation_episodes": 2,
             "checkpoint_every": 1_000,
             "policy.hidden": [32, 32],
-            "bc.epochs": 3,
         },
-        grid={"bc.epochs": (0, 3)},
+        cloning={"bc.epochs": 3},
         on_policy={"steps": 4_000},
     ),
     "small": Scale(
-        seeds=3,
+        seeds=5,
         steps=150_000,
-        tasks=("Hopper-v5", "HalfCheetah-v5", "Walker2d-v5"),
+        tasks=TASKS_OF_PAPER,
         preset="default",
         shared={},
-        on_policy={
-            "steps": 1_000_000,
-            "tasks": ("Hopper-v5", "HalfCheetah-v5"),
-            "shared": {"evaluate_every": 25_000, "checkpoint_every": 100_000},
-        },
-        figures={"lipschitz": {"seeds": 2, "steps": 100_000}},
+        cloning={},
+        few={"Humanoid-v5": 3},
+        on_policy={"steps": 1_000_000, "shared": {"evaluate_every": 25_000, "checkpoint_every": 100_000}},
+        figures={name: {"seeds": 3} for name in ("lipschitz", "trajectories", "pretraining")},
     ),
     "paper": Scale(
         seeds=5,
         steps=3_000_000,
-        tasks=("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5", "Humanoid-v5"),
+        tasks=TASKS_OF_PAPER,
         preset="paper",
         shared={"evaluate_every": 10_000, "checkpoint_every": 100_000},
+        cloning={"bc.epochs": 1_000},
+        whole=True,
     ),
 }
 
 
 @dataclass(frozen=True)
 class DeepFigure:
-    """A figure of returns: a sweep over a grid, with its policy player of the paper, and what it is said to show."""
+    """A figure of returns: a sweep over a grid, with its policy players of the paper, and what it is said to show."""
 
     about: str
-    policy: str
+    policies: tuple[str, ...]
     grid: dict[str, tuple[Any, ...]]
     statements: tuple[Statement, ...]
     tasks: tuple[str, ...] = ()
     """Empty: those of the scale."""
+    starts: tuple[str, ...] = ()
+    """Empty: from scratch, unless all is to be cloned."""
 
 
 MARGIN = 0.05
 """What "nearly", "hardly" and "at least" leave open, as a part of the way from random actions to the expert."""
 _NO_WORSE, _ALIKE, _UNLIKE = (partial(rule, margin=MARGIN) for rule in (at_least, alike, unlike))
 _TO_GAIL, _TO_NEURAL = (("neural", "gail"), ("linear", "gail")), (("linear", "neural"),)
-_WEIGHTS = ((1.0, 0.0), (10.0, 0.0), (10.0, 1.0))
+_WEIGHTS = ((0.1, 0.0), (1.0, 0.0), (10.0, 0.0), (10.0, 1.0))
+IMPROVES = Statement("the game improves on cloning", "algorithm", (("OAL or GAIL", "BC"),), held="policy")
+"""Of every figure: each of its algorithms against clones of the same demonstrations."""
 
 REGIMES: dict[str, Settings] = {
     "one": {"trajectories": 1},
@@ -315,8 +332,8 @@ SUITE_STEPS = {
 
 DEEP: dict[str, DeepFigure] = {
     "gail-vs-oal": DeepFigure(
-        "linear and neural costs against GAIL; with --policy trpo, on-policy (--against the other's runs).",
-        policy="mdpo",
+        "linear and neural costs against GAIL, with off-policy MDPO and on-policy TRPO (--policy for one of them).",
+        policies=("mdpo", "trpo"),
         grid={"cost": ("linear", "neural", "gail")},
         statements=(
             Statement("OAL is at least as good as GAIL", "cost", _TO_GAIL, held="policy", rule=_NO_WORSE),
@@ -328,27 +345,31 @@ DEEP: dict[str, DeepFigure] = {
     ),
     "lipschitz": DeepFigure(
         "the coefficient of the Lipschitz penalty (HalfCheetah).",
-        policy="mdpo",
-        grid={"cost": ("neural", "gail"), "cost.lipschitz": (0.0, 1.0, 10.0)},
+        policies=("mdpo",),
+        grid={"cost": ("neural", "gail"), "cost.lipschitz": (0.0, 0.1, 1.0, 10.0)},
         statements=(Statement("the Lipschitz penalty matters", "lipschitz", _WEIGHTS, held="cost", rule=_UNLIKE),),
         tasks=("HalfCheetah-v5",),
     ),
     "trajectories": DeepFigure(
-        "the number of demonstrations (Walker2d).",
-        policy="mdpo",
-        grid={"cost": ("neural",), "trajectories": (1, 10)},
+        "the number of demonstrations, from scratch and from cloning (Walker2d).",
+        policies=("mdpo",),
+        grid={"cost": ("neural",), "trajectories": (1, 4, 10)},
         statements=(
             Statement(
-                "the number of trajectories hardly matters", "trajectories", ((1, 10),), held="cost", rule=_ALIKE
+                "the number of trajectories hardly matters",
+                *("trajectories", ((1, 10), (4, 10)), "cost"),
+                rule=_ALIKE,
             ),
         ),
         tasks=("Walker2d-v5",),
+        starts=(SCRATCH, CLONED),
     ),
     "pretraining": DeepFigure(
-        "with and without behavioural cloning first (TRPO, HalfCheetah).",
-        policy="trpo",
-        grid={"cost": ("neural", "linear", "gail"), "bc.epochs": (0, 1_000)},
-        statements=(Statement("cloning first helps", "cloning", (("cloned", "from scratch"),), held="cost"),),
-        tasks=("HalfCheetah-v5",),
+        "with and without behavioural cloning first (TRPO; HalfCheetah, Humanoid).",
+        policies=("trpo",),
+        grid={"cost": ("linear", "neural", "gail")},
+        statements=(Statement("cloning first helps", "start", ((CLONED, SCRATCH),), held="cost"),),
+        tasks=("HalfCheetah-v5", "Humanoid-v5"),
+        starts=(SCRATCH, CLONED),
     ),
 }

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -22,11 +22,12 @@ from oal.base.jsontext import expect
 from oal.base.provenance import provenance
 from oal.deep import callbacks, certificate
 from oal.deep.bc import BC, BCConfig
+from oal.deep.costs import CostBase
 from oal.deep.learned_cost import LearnedCost, input_names
 from oal.deep.loop import KIND, OAL, Callback
 from oal.deep.paused import PausedCloning
 from oal.deep.policy import Policy
-from oal.deep.presets import LearnerConfig
+from oal.deep.presets import ALGORITHMS, LearnerConfig
 from oal.deep.verdict import Certificate
 from oal.demos import Demos, Trajectory
 from oal.demos.record import record_encoded
@@ -95,7 +96,7 @@ class RunConfig:
 
     @property
     def algorithm(self) -> str:
-        return {"gail": "GAIL", None: "RL"}.get(self.learner.cost, "OAL")
+        return ALGORITHMS.get(self.learner.cost or "environment", "OAL")
 
     @property
     def kind(self) -> str:
@@ -194,7 +195,7 @@ class Run:
         if learner.step < self.config.total_steps:  # stopped early, between two checkpoints
             learner.save(folder.checkpoint)
         learner.policy().save(folder.policy)
-        if self.config.learner.cost is not None:
+        if isinstance(learner.cost_player, CostBase):
             cost = LearnedCost.of(learner)
             cost.save(folder.cost)
             if self.config.learner.cost == "linear":
@@ -251,11 +252,13 @@ def _metadata(
     random = evaluate(env, UniformPolicy(spec, seed=seed).act, episodes=RANDOM_EPISODES, seed=seed, horizon=horizon)
     returns = chosen.returns if held_out is None or held_out.returns is None else held_out.returns
     known = tells(random.returns, chosen.returns, returns)
+    parts = [part.returns for part in (chosen, held_out) if part is not None and part.returns is not None]
     return provenance() | {
         "demos_hash": chosen.subsample(subsample).content_hash,
         "environment": spec.to_json(),
         "rewarded": known,
         "expert_return": None if chosen.returns is None or not known else float(np.mean(chosen.returns)),
+        "source_return": None if chosen.returns is None or not known else float(np.mean(np.concatenate(parts))),
         "held_out_return": None if returns is None or not known else float(np.mean(returns)),
         "random_return": random.mean_return if known else None,
     }
@@ -357,6 +360,31 @@ def _learner(config: RunConfig, chosen: Demos | None) -> OAL:
 CLONE_KIND = "clone"
 
 
+@dataclass(frozen=True)
+class CloneConfig:
+    """What is cloned, and how; the fields are those of a run's configuration."""
+
+    env: str
+    bc_config: BCConfig
+    demos: str = ""
+    trajectories: int | None = 10
+    subsample: int = 1
+    seed: int = 0
+    horizon: int | None = None
+
+    total_steps: ClassVar[int] = 0
+    """It takes no steps in the environment."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"algorithm": "BC"} | asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "CloneConfig":
+        values = {name: item for name, item in value.items() if name != "algorithm"}
+        cloning = configs.build(BCConfig, values.get("bc_config") or {}, name="bc")
+        return configs.build(cls, {**values, "bc_config": cloning}, name="clone")
+
+
 def clone(
     env: str,
     path: str | Path,
@@ -372,23 +400,13 @@ def clone(
     progress_bar: bool = False,
 ) -> Evaluation:
     """Clone demonstrations into a run folder of its own: policy, and one record with its evaluation at step 0."""
-    config = config or BCConfig()
+    about = CloneConfig(env, config or BCConfig(), source, trajectories, subsample, seed, horizon)
     chosen, held_out = select(source, env, trajectories=trajectories)
-    cloner = BC(env, chosen.subsample(subsample), config=config, seed=seed, horizon=horizon)
-    about = {
-        "algorithm": "BC",
-        "env": env,
-        "demos": source,
-        "trajectories": trajectories,
-        "subsample": subsample,
-        "seed": seed,
-        "horizon": horizon,
-        "bc_config": asdict(config),
-    }
+    cloner = BC(env, chosen.subsample(subsample), config=about.bc_config, seed=seed, horizon=horizon)
     with hangs.limited(step_timeout, env):
         metadata = _metadata(chosen, held_out, cloner.spec, env, seed, horizon, subsample)
     metadata["evaluation_episodes"] = evaluation_episodes
-    folder = RunFolder.create(path, about, metadata, kind=CLONE_KIND)
+    folder = RunFolder.create(path, about.to_json(), metadata, kind=CLONE_KIND)
     if held_out is not None:
         held_out.save(folder.held_out)
     cloner.demos.save(folder.demos)

@@ -30,7 +30,7 @@ from oal.errors import InputError, choice, shortened
 from oal.lab import run as training
 from oal.lab import worker
 from oal.lab.executors import LOG, Ending, Executor, Processes
-from oal.lab.run import RunConfig
+from oal.lab.run import CloneConfig, RunConfig
 from oal.lab.worker import Job
 
 RETRIES = 3
@@ -61,7 +61,7 @@ class PlannedRun:
     """One run of a sweep: where it is, what it is, and what the sweep file says of it alone."""
 
     folder: Path
-    config: RunConfig
+    config: RunConfig | CloneConfig
     point: Mapping[str, Any]
 
     @property
@@ -279,15 +279,16 @@ def _canonical(value: Any) -> str:
     return json.dumps(plain(value), sort_keys=True, separators=(",", ":"))
 
 
-def config_hash(config: RunConfig) -> str:
+def config_hash(config: RunConfig | CloneConfig) -> str:
     """Return the hash of everything that decides what a run does."""
     return hashlib.sha256(_canonical(config.to_json()).encode()).hexdigest()
 
 
-def folder_name(config: RunConfig) -> str:
+def folder_name(config: RunConfig | CloneConfig) -> str:
     """Return a name that a reader knows the run by, and that no run with another configuration has."""
     env = re.sub(r"[^\w.-]", "_", config.env)
-    return f"{env}-{config.learner.policy}-{config.learner.cost}-{config.seed}-{config_hash(config)[:8]}"
+    players = "bc" if isinstance(config, CloneConfig) else f"{config.learner.policy}-{config.learner.cost}"
+    return f"{env}-{players}-{config.seed}-{config_hash(config)[:8]}"
 
 
 def check(runs: Sequence[PlannedRun]) -> None:

@@ -58,6 +58,8 @@ class Job:
 def execute(job: Job) -> int:
     """Train a run to its end, from the beginning or from its checkpoint; say how it went. The folder says the rest."""
     folder = RunFolder(job.folder)
+    if job.config.get("algorithm") == "BC":
+        return _cloned(folder, job)
     try:
         run = _opened(folder, job)
     except BusyError as error:
@@ -90,17 +92,61 @@ def _opened(folder: RunFolder, job: Job) -> "Run":
     """Start a run or resume it; wait a while if another process holds it."""
     from oal.lab import run as training
 
+    if _begun(folder):
+        return training.resume(folder.path, trust=_asked_for(folder, job))
+    return training.start(training.RunConfig.from_json(job.config), folder.path)
+
+
+def _cloned(folder: RunFolder, job: Job) -> int:
+    """Clone the demonstrations of a job, or go on with it."""
+    from oal.lab import run as training
+
+    try:
+        if not _begun(folder):
+            _say("starts cloning")
+            config = training.CloneConfig.from_json(job.config)
+            training.clone(
+                config.env,
+                folder.path,
+                source=config.demos,
+                trajectories=config.trajectories,
+                subsample=config.subsample,
+                config=config.bc_config,
+                seed=config.seed,
+                horizon=config.horizon,
+            )
+        elif folder.status["status"] != "finished":
+            _say("goes on cloning")
+            training.resume_clone(folder.path, trust=_asked_for(folder, job))
+    except BusyError as error:
+        _say(str(error))
+        return BUSY
+    except KeyboardInterrupt:
+        return STOPPED
+    except Exception as error:
+        _note_failure(folder, job, error)
+        return FAILED
+    _say("finished cloning")
+    return FINISHED
+
+
+def _begun(folder: RunFolder) -> bool:
+    """Say whether a run can be resumed; wait a while if another process holds it, and clear what cannot be."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while folder.busy and time.monotonic() < deadline:
         time.sleep(0.2)
     if folder.demos.exists():
-        # the sweep's own id was asked for; whatever else the folder says is the folder's word
-        return training.resume(folder.path, trust=folder.config.get("env") == job.config.get("env"))
+        return True
     # killed at its start, or failed before it: what is there describes a run that has not started
     folder.lock()
     folder.forget()
     folder.release()
-    return training.start(training.RunConfig.from_json(job.config), folder.path)
+    return False
+
+
+def _asked_for(folder: RunFolder, job: Job) -> bool:
+    """The sweep's own environment was asked for; whatever else the folder says is the folder's word."""
+    return folder.config.get("env") == job.config.get("env")
 
 
 def _note_failure(folder: RunFolder, job: Job, error: Exception) -> None:

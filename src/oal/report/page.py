@@ -140,7 +140,8 @@ def _introduction(report: Report) -> Html:
                 "p",
                 "Normalised return: 0 is the random policy's, 1 the expert's. Final: mean over the last tenth of the "
                 "steps. Area: mean of the behaviour's return over all steps, the online objective. Intervals: 95 %, "
-                "stratified bootstrap over seeds; with few seeds they are rough, with one there are none.",
+                "Student's over seeds (Wilson's and Newcombe's for shares), which hold with three seeds; with one "
+                "there are none.",
                 class_="soft",
             ),
         ]

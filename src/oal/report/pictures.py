@@ -30,8 +30,8 @@ def draw(stem: Path, groups: Sequence[Group], aggregates: Sequence[Aggregate]) -
     return made
 
 
-def _picture(path: Path, found: Mapping[str, Chart], **size: float) -> Path:
-    with plots.picture(path, columns=len(found), **size) as axes:
+def _picture(path: Path, found: Mapping[str, Chart], *, width: float, height: float = 3.6) -> Path:
+    with plots.picture(path, columns=len(found), width=width, height=height) as axes:
         for one, (title, chart) in zip(np.ravel(axes), found.items(), strict=True):
             _lines(one, chart) if isinstance(chart, LineChart) else _intervals(one, chart)
             one.set(title=title, xlabel=chart.x_label)

@@ -53,12 +53,19 @@ class Run:
         return as_number(self.metadata.get("expert_return"), "metadata expert_return")
 
     @property
+    def source_return(self) -> float:
+        """The mean over all demonstrations of the source, however few of them were learned from; runs on one and on
+        ten of them are normalised alike. Runs of before it was recorded have that of their own demonstrations."""
+        name = "source_return" if "source_return" in self.metadata else "expert_return"
+        return as_number(self.metadata.get(name), f"metadata {name}")
+
+    @property
     def random_return(self) -> float:
         return as_number(self.metadata.get("random_return"), "metadata random_return")
 
     @property
     def can_be_normalised(self) -> bool:
-        span = self.expert_return - self.random_return
+        span = self.source_return - self.random_return
         return math.isfinite(span) and span != 0
 
     @property
@@ -72,7 +79,7 @@ class Run:
             return values
         if not self.can_be_normalised:
             return np.full_like(values, np.nan)
-        return statistics.normalised(values, random=self.random_return, expert=self.expert_return)
+        return statistics.normalised(values, random=self.random_return, expert=self.source_return)
 
     def until(self, step: float) -> "Run":
         """Return the run as it was at a step."""

@@ -3,7 +3,8 @@ precipice".
 
 Scores are one array per task whose *last* axis runs over the seeds; tasks may have different numbers of seeds. Leading
 axes (points of a curve, resamples of a bootstrap) are carried along, so every estimator is also its own bootstrap. With
-equally many seeds everywhere the estimators are those of the library rliable.
+equally many seeds everywhere the estimators are those of the library rliable. The intervals are not: they are made to
+hold with three seeds.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from oal.base.stats import satterthwaite
 from oal.errors import InputError
 
 Array = NDArray[np.float64]
@@ -96,7 +98,7 @@ AGGREGATES: dict[str, Estimator] = {
 }
 
 
-# Stratified bootstrap ------------------------------------------------------------------------------------------------
+# Intervals that hold with few seeds ----------------------------------------------------------------------------------
 
 
 def resample(scores: Scores, replications: int, rng: np.random.Generator) -> list[Array]:
@@ -111,43 +113,95 @@ def resample(scores: Scores, replications: int, rng: np.random.Generator) -> lis
     return drawn
 
 
-def limits(estimates: Array, level: float = LEVEL) -> Array:
-    """Return the percentile limits over the last axis: [2, ...]."""
-    tail = 50 * (1 - level)
-    return np.percentile(estimates, [tail, 100 - tail], axis=-1)
+def rescaled(scores: Scores, drawn: Scores) -> list[Array]:
+    """Move what was drawn away from each task's mean by sqrt(n / (n - 1)) (Rao and Wu 1988).
+
+    Resamples of n seeds vary by (n - 1)/n of what fresh seeds would: this makes their variance unbiased.
+    """
+    moved = []
+    for task, resamples in zip(scores, drawn, strict=True):
+        middle, n = task.mean(axis=-1)[..., None, None], task.shape[-1]
+        moved.append(middle + np.sqrt(n / (n - 1)) * (resamples - middle))
+    return moved
 
 
 def known(scores: Scores) -> bool:
-    """Tell whether some task has two seeds; with one seed per task there is nothing to resample."""
-    return any(task.shape[-1] > 1 for task in scores)
+    """Tell whether every task has two seeds; a task with one says nothing of its spread."""
+    return all(task.shape[-1] > 1 for task in scores)
 
 
-def band(estimator: Callable[..., Array], *scores: Scores, replications: int = 1_000, seed: int = 0) -> Band:
+def band(estimator: Estimator, scores: Scores, *, replications: int = 1_000, seed: int = 0) -> Band:
     """Return an estimate, of one number or [points], with its pointwise 95 % interval; scores are [points, seeds].
 
-    The limits are percentiles of a stratified bootstrap; several algorithms are drawn apart.
+    The interval is Student's, with the standard error of a stratified and rescaled bootstrap and Satterthwaite's
+    degrees of freedom: of a mean it is the usual one. Percentiles of a bootstrap, which are usual in this field, cover
+    72 % instead of 95 % with three seeds.
     """
-    value = estimator(*scores)
-    if not any(known(each) for each in scores):
+    from scipy.stats import t
+
+    value = estimator(scores)
+    if not known(scores):
         return Band(value, np.full_like(value, np.nan), np.full_like(value, np.nan))
-    rng = np.random.default_rng(seed)
-    low, high = limits(estimator(*(resample(each, replications, rng) for each in scores)))
-    return Band(value, low, high)
+    drawn = resample(scores, replications, np.random.default_rng(seed))
+    error = estimator(rescaled(scores, drawn)).std(axis=-1)
+    variances = np.stack([task.var(axis=-1, ddof=1) / task.shape[-1] for task in scores])
+    freedom = satterthwaite(variances, [task.shape[-1] - 1 for task in scores])
+    half_width = t.ppf(0.5 + LEVEL / 2, freedom) * error
+    return Band(value, value - half_width, value + half_width)
 
 
-def interval(
-    estimator: Callable[..., Array], *scores: Scores, replications: int = REPLICATIONS, seed: int = 0
-) -> Interval:
+def interval(estimator: Estimator, scores: Scores, *, replications: int = REPLICATIONS, seed: int = 0) -> Interval:
     """Return one number with its 95 % interval."""
-    found = band(estimator, *scores, replications=replications, seed=seed)
+    found = band(estimator, scores, replications=replications, seed=seed)
     return Interval(*(float(part) for part in found))
 
 
-def profile_band(scores: Scores, thresholds: Array, *, replications: int = 1_000, seed: int = 0) -> Band:
-    """Return the performance profile with its pointwise 95 % interval."""
-    return band(
-        lambda drawn: np.moveaxis(profile(drawn, thresholds), -1, 0), scores, replications=replications, seed=seed
-    )
+def profile_band(scores: Scores, thresholds: Array) -> Band:
+    """Return the performance profile with its pointwise 95 % interval, Wilson's for a share of runs.
+
+    The share is a mean over tasks, whose variance is at most that of so many runs drawn alike: Σ_i 1/n_i tasks⁻² of
+    p (1 - p).
+    """
+    value = profile(scores, thresholds)
+    share = sum(1.0 / task.shape[-1] for task in scores) / len(scores) ** 2
+    return Band(value, *_score_limits(value, lambda p: share * p * (1.0 - p)))
+
+
+def improvement_interval(first: Scores, second: Scores) -> Interval:
+    """Return the probability of improvement with its 95 % interval, Newcombe's (2006, method 5) for m and n runs.
+
+    Among all p it holds those that lie within 1.96 standard errors of the estimate, with the standard error that p
+    would have (Hanley and McNeil's, for exponential scores): it has a width also where every run beats every other.
+    """
+    value = improvement(first, second)
+    sizes = [(x.shape[-1], y.shape[-1]) for x, y in zip(first, second, strict=True)]
+
+    def variance(p: Array) -> Array:
+        return np.mean([improvement_variance(p, m, n) for m, n in sizes], axis=0) / len(sizes)
+
+    return Interval(float(value), *(float(limit) for limit in _score_limits(value, variance)))
+
+
+def improvement_variance(p: Array, m: int, n: int) -> Array:
+    """Return p (1 - p) (1 + N (1 - p)/(2 - p) + N p/(1 + p)) / (m n) with N = (m + n)/2 - 1."""
+    more = (m + n) / 2 - 1
+    return p * (1 - p) * (1 + more * (1 - p) / (2 - p) + more * p / (1 + p)) / (m * n)
+
+
+def _score_limits(value: Array, variance: Callable[[Array], Array], *, halvings: int = 40) -> tuple[Array, Array]:
+    """Return the ends of {p: |value - p| <= z sqrt(variance(p))} around a share, by bisection."""
+    from scipy.stats import norm
+
+    z = norm.ppf(0.5 + LEVEL / 2)
+    limits = []
+    for end in (0.0, 1.0):
+        inside, outside = np.asarray(value, np.float64), np.full_like(value, end)
+        for _ in range(halvings):
+            middle = (inside + outside) / 2
+            within = np.abs(value - middle) <= z * np.sqrt(variance(middle))
+            inside, outside = np.where(within, middle, inside), np.where(within, outside, middle)
+        limits.append(inside)
+    return limits[0], limits[1]
 
 
 # Of one run's curve --------------------------------------------------------------------------------------------------

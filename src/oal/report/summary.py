@@ -119,7 +119,7 @@ def aggregate(groups: Sequence[Group], measure: str) -> Aggregate | None:
         thresholds=thresholds,
         profiles={name: statistics.profile_band(rows, thresholds) for name, rows in table.items()},
         improvements=[
-            (first, second, statistics.interval(statistics.improvement, table[first], table[second]))
+            (first, second, statistics.improvement_interval(table[first], table[second]))
             for first, second in itertools.combinations(table, 2)
         ],
     )
@@ -243,7 +243,7 @@ def latex(text: str) -> str:
 def latex_text(groups: Sequence[Group]) -> str:
     """Return the summary as a LaTeX table (package booktabs): normalised returns with 95 % intervals."""
     lines = [
-        "% Normalised returns, mean over seeds [95 % bootstrap interval]; needs \\usepackage{booktabs}.",
+        "% Normalised returns, mean over seeds [95 % interval of Student]; needs \\usepackage{booktabs}.",
         r"\begin{tabular}{llrrrrr}",
         r"\toprule",
         r"Task & Algorithm & Seeds & Final evaluation & Final behaviour & Area & Steps to 90\,\% \\",

@@ -34,7 +34,7 @@ def learning_curves(groups: Sequence[Group], kind: Kind) -> dict[str, LineChart]
             y_label="return" if kind in CURVE_TITLES else "regret",
             x_end=max(float(run.steps[-1]) for run in runs),
             rules=[
-                *_rules("expert", (run.expert_return for run in runs)),
+                *_rules("expert", (run.source_return for run in runs)),
                 *_rules("random", (run.random_return for run in runs)),
             ]
             if kind in CURVE_TITLES

@@ -205,6 +205,10 @@ class CostBase(ABC):
             cost = jnp.clip(cost, -self.config.clip, self.config.clip)
         return view.gain * cost
 
+    def absorbing_cost(self, view: CostView) -> "Scalar":
+        """What each step after a true termination costs."""
+        return view.gain * view.absorbing
+
     def __call__(self, view: CostView, batch: Batch) -> Charge:
         """Charge a batch, inside the policy player's compiled block.
 
@@ -212,7 +216,7 @@ class CostBase(ABC):
         start: episodes that end early would else have values near c_abs/(1-γ) to climb to before they learn anything.
         """
         cost = self.cost(view, batch.observation, batch.action)
-        return Charge(cost - view.gain * view.absorbing, jnp.zeros_like(view.absorbing))
+        return Charge(cost - self.absorbing_cost(view), jnp.zeros_like(view.absorbing))
 
     # ----- learning
 

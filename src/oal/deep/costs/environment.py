@@ -1,8 +1,8 @@
-"""The environment's own cost in place of a player: the loop then trains an expert."""
+"""Costs that are recorded with each step and not learned: the environment's own, with which the loop trains an expert."""
 
 import sys
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, Self, final
 
 import numpy as np
 
@@ -16,12 +16,11 @@ class NoState(NamedTuple):
     view: None = None
 
 
-@final
 @dataclass(frozen=True)
-class EnvironmentCost:
-    """Charge what the environment charges; there is no round to play."""
+class NoRounds:
+    """Charge what is recorded with a step; there is no round to play."""
 
-    name: ClassVar[str] = "environment"
+    name: ClassVar[str]
 
     @property
     def update_every(self) -> int:
@@ -31,7 +30,7 @@ class EnvironmentCost:
     def remembers(self) -> int:
         return 1
 
-    def sized(self, observation_size: int, action_size: int, gamma: float) -> "EnvironmentCost":
+    def sized(self, observation_size: int, action_size: int, gamma: float) -> Self:
         return self
 
     def init(self, seed: int, expert: Pairs) -> NoState:
@@ -41,10 +40,18 @@ class EnvironmentCost:
         return np.ones(times.shape, np.float32)
 
     def draw(self, memory: Replay, expert: ExpertData, rng: np.random.Generator) -> tuple[Pairs, Pairs]:
-        raise NotImplementedError("the environment's cost plays no rounds")
+        raise NotImplementedError("a cost that is recorded plays no rounds")
 
     def update(self, state: NoState, learner: Pairs, expert: Pairs, masses: Any) -> tuple[NoState, Metrics]:
-        raise NotImplementedError("the environment's cost plays no rounds")
+        raise NotImplementedError("a cost that is recorded plays no rounds")
 
     def __call__(self, view: None, batch: Batch) -> Charge:
         return recorded_cost(view, batch)
+
+
+@final
+@dataclass(frozen=True)
+class EnvironmentCost(NoRounds):
+    """Charge what the environment charges."""
+
+    name: ClassVar[str] = "environment"

@@ -12,6 +12,11 @@ from oal.deep.replay import Pairs
 from oal.errors import choice
 
 
+def logistic_loss(of_learner: jax.Array, of_expert: jax.Array, learner: Pairs, expert: Pairs) -> jax.Array:
+    """-mean log σ(logit) over the learner's pairs - mean log(1 - σ(logit)) over the expert's."""
+    return mean(jax.nn.softplus(-of_learner), learner.weight) + mean(jax.nn.softplus(of_expert), expert.weight)
+
+
 @dataclass(frozen=True)
 class GAILConfig(NetworkConfig):
     """A discriminator; its logit is the log density ratio of learner to expert when it is optimal."""
@@ -37,7 +42,7 @@ class GAIL(NetworkCost):
     Config: ClassVar[type[GAILConfig]] = GAILConfig
 
     def objective(self, of_learner: jax.Array, of_expert: jax.Array, learner: Pairs, expert: Pairs) -> jax.Array:
-        return mean(jax.nn.softplus(-of_learner), learner.weight) + mean(jax.nn.softplus(of_expert), expert.weight)
+        return logistic_loss(of_learner, of_expert, learner, expert)
 
     def extra_penalties(self, change: Callable[[], jax.Array]) -> dict[str, jax.Array]:
         return {}
