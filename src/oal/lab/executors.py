@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from oal.base import stopping
+from oal.base import opening, stopping
 from oal.base.folder import RunFolder
 from oal.errors import InputError, MissingExtraError, at_least
 from oal.lab import worker
@@ -88,8 +88,7 @@ class WorkerProcess:
         log = Path(job.folder) / LOG
         try:
             log.parent.mkdir(parents=True, exist_ok=True)
-            if log.is_symlink():
-                raise InputError(f"{log} is a link, and what it leads to is not this run's: remove it")
+            opening.check_target(log)
             with log.open("ab") as output:
                 self._process = subprocess.Popen(
                     # -P: a gymnasium.py in the current folder is not the library

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from oal.base import files
+from oal.base import files, opening
 from oal.errors import InputError, MissingExtraError
 
 _FIRST, _LAST = ("metrics.jsonl",), ("checkpoint.previous.safetensors", "checkpoint.safetensors", "status.json")
@@ -42,9 +42,12 @@ class Storage:
         A process that trains there meanwhile replaces files: all are opened first, so that the checkpoint that is
         uploaded is not newer than the records uploaded before it.
         """
-        found = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
+        found = [path for path in folder.iterdir() if not path.is_dir() and not path.name.startswith(".")]
         with ExitStack() as stack, self._naming(name):
-            opened = {path: stack.enter_context(path.open("rb")) for path in sorted(found, key=_order, reverse=True)}
+            opened = {
+                path: stack.enter_context(opening.opened(path, inside=folder))
+                for path in sorted(found, key=_order, reverse=True)
+            }
             self._fs.makedirs(f"{self._root}/{name}", exist_ok=True)
             for path, source in reversed(opened.items()):
                 status = os.fstat(source.fileno())  # of what was opened: the path may be another file by now
