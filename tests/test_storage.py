@@ -3,6 +3,7 @@
 import shutil
 import socket
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from oal.lab import storage as storages
 from oal.lab.executors import Processes, RayCluster
 from oal.lab.storage import Storage
 from oal.lab.worker import Job
-from test_experiment import TINY, results, tiny
+from test_experiment import TINY, results, tiny, until
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -192,7 +193,7 @@ def test_a_storage_that_refuses_every_write_is_named_after_some_tries(url, tmp_p
     monkeypatch.setattr(storages, "PAUSES", (0.0, 0.0))
     store = Storage(url)
     fs = refusing(store, 1)
-    with pytest.raises(InputError, match="failed with the run r .Input/output error.: check the address"):
+    with pytest.raises(InputError, match=r"failed with the run r .Input/output error.: check the address"):
         store.push(written(tmp_path / "here", metrics="1"), "r")
     assert fs.writes == 3
 
@@ -285,7 +286,7 @@ def test_a_head_that_stays_away_ends_the_sweep_with_the_way_on(head, monkeypatch
     cluster = RayCluster(head.address)
     cluster.start(JOB)
     head.server.close()
-    with pytest.raises(InputError, match="is gone since .*start it again, and the sweep too, which goes on"):
+    with pytest.raises(InputError, match=r"is gone since .*start it again, and the sweep too, which goes on"):
         cluster.ended(1.0)
     cluster.stop()
 
@@ -316,3 +317,36 @@ def test_a_node_without_the_environments_module_says_so(tmp_path):
     assert status["status"] == "failed"
     assert "no_such_module" in status["error"]
     assert "Traceback" not in status["error"]
+
+
+@pytest.mark.slow
+def test_a_cluster_whose_head_dies_and_comes_back_finishes_the_sweep(tmp_path, monkeypatch):
+    """Ray itself: the head and all its workers are killed in the middle, and a new one answers at the same address."""
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    undisturbed = tiny(tmp_path / "inline", seed=[0])
+    undisturbed.go(Processes(1))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        place = {"num_cpus": 1, "gcs_server_port": free.getsockname()[1]}
+    clusters = [Cluster(initialize_head=True, head_node_args=place)]
+    sweep = tiny(tmp_path / "cluster", seed=[0])
+    folder = RunFolder(sweep.runs()[0].folder)
+
+    def fall() -> None:
+        until(lambda: folder.checkpoint.exists())
+        clusters[0].head_node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
+        clusters.append(Cluster(initialize_head=True, head_node_args=place))
+
+    falling = threading.Thread(target=fall)
+    falling.start()
+    monkeypatch.setattr(executors, "HEAD_SECONDS", 0.5)
+    try:
+        summary = sweep.go(RayCluster(clusters[0].address))
+        falling.join()
+    finally:
+        for each in clusters:
+            each.shutdown()
+    assert summary.complete, summary
+    assert results(sweep) == results(undisturbed)
+    assert "resumes at step" in (folder.path / executors.LOG).read_text()
