@@ -119,7 +119,7 @@ def aggregate(groups: Sequence[Group], measure: str) -> Aggregate | None:
         thresholds=thresholds,
         profiles={name: statistics.profile_band(rows, thresholds) for name, rows in table.items()},
         improvements=[
-            (first, second, statistics.interval(statistics.improvement, table[first], table[second]))
+            (first, second, statistics.improvement_interval(table[first], table[second]))
             for first, second in itertools.combinations(table, 2)
         ],
     )
