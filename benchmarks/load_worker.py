@@ -14,18 +14,21 @@ Measured = Callable[[], object]
 
 
 def demonstrations(count: int, folder: Path) -> Measured:
-    """`count` steps in episodes of a thousand."""
+    """`count` steps in episodes of a thousand, no two alike: the reader refuses what unfolds to far more than it is."""
     import numpy as np
     from gymnasium import spaces
 
     from oal import demos
 
     length, rng = 1_000, np.random.default_rng(0)
-    observations = rng.standard_normal((length + 1, 4), np.float32)
-    actions, rewards = rng.uniform(-1, 1, (length, 1)).astype(np.float32), np.zeros(length, np.float32)
-    one = demos.Trajectory(observations, actions, rewards, terminated=False, truncated=True)
+
+    def episode() -> demos.Trajectory:
+        observations = rng.standard_normal((length + 1, 4), np.float32)
+        actions, rewards = rng.random((length, 1), np.float32), rng.random(length, np.float32)
+        return demos.Trajectory(observations, actions, rewards, terminated=False, truncated=True)
+
     box = spaces.Box(-np.inf, np.inf, (4,), np.float32), spaces.Box(-1, 1, (1,), np.float32)
-    demos.Demos((one,) * (count // length), "Env-v0", *box).save(folder / "demos.npz")
+    demos.Demos(tuple(episode() for _ in range(count // length)), "Env-v0", *box).save(folder / "demos.npz")
     return lambda: demos.load(folder / "demos.npz").content_hash
 
 

@@ -1,12 +1,11 @@
-"""Feed mutated files to a reader, in a process of its own with little memory and a time limit for each file.
+"""Feed mutated files to a reader, each in a process of its own with little memory and little time.
 
     python tests/fuzz_readers.py [READER ...] [--count N] [--seed S] [--only INDEX] [--keep FOLDER]
 
 Readers: the demonstrations' (see fuzz_demos.py), run folders, metrics, checkpoints, cloning under way, policies,
-learned costs, tabular and linear learners and sweep files; all of them if none is named. Allowed are a result or an
-InputError. Anything else (another exception, a crash, more memory or time than allowed) is a finding: its file is kept,
-the process is started again after it, and a table says how many there were. Every mutant follows from reader, seed and
-index.
+learned costs, tabular and linear learners and sweep files; all of them if none is named. Allowed are a result or an InputError.
+Anything else (another exception, a crash, more memory or time than allowed) is a finding: its file is kept, and a table
+says how many there were. Every mutant follows from reader, seed and index.
 """
 
 import argparse
@@ -16,11 +15,13 @@ import json
 import os
 import random
 import re
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import warnings
@@ -401,6 +402,11 @@ CASES: dict[str, Callable[[Path], tuple[Read, Mutate]]] = {
 }
 
 
+TOGETHER = ("checkpoint", "learned cost")
+"""Readers that compute with JAX, whose threads do not live on in a fork: one process reads many files, until one kills
+it. The others have a process for each."""
+
+
 def demos_case(reader: str, folder: Path) -> tuple[Read, Mutate]:
     (folder / "made").mkdir()
     read, mutant = fuzz_demos.case_of(reader, folder / "made", str(folder / "mark"))
@@ -415,7 +421,7 @@ def demos_case(reader: str, folder: Path) -> tuple[Read, Mutate]:
     return (lambda: read(made[0])), mutate
 
 
-# ----- one process for many files of a reader
+# ----- a process for each file
 
 
 class Slow(BaseException):
@@ -426,10 +432,45 @@ def slow(*_: object) -> None:
     raise Slow
 
 
-def work(readers: list[str], first: int, count: int, seed: int, keep: Path) -> None:
-    """Read mutants, and say on stdout which one is next: the last line before a crash names it."""
-    warnings.simplefilter("ignore")
+def outcome(read: Read) -> tuple[str, str, float, str]:
+    """Read one mutant: how it went, in a word and a sentence, the processor's seconds, and the stack of a finding."""
+    begun, why = time.process_time(), ""
     signal.signal(signal.SIGALRM, slow)
+    signal.alarm(SECONDS)
+    try:
+        read()
+        result, message = "read", ""
+    except InputError as error:
+        result, message = "refused", re.sub(r"[\d.]+|'[^']*'|\(.*?\)|/\S+", "#", str(error))[:80]
+    except BaseException as error:
+        result, message, why = "finding", f"{type(error).__name__}: {str(error)[:200]}", traceback.format_exc()
+    signal.alarm(0)
+    return result, message, time.process_time() - begun, why
+
+
+def apart(read: Read) -> tuple[str, str, float, str]:
+    """As `outcome`, in a copy of this process: what a file does to it ends with it, as does one that never ends."""
+    there, here = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            os.write(here, json.dumps(outcome(read)).encode()[:60_000])
+        os._exit(0)
+    os.close(here)
+    with os.fdopen(there, "rb") as pipe:
+        if not select.select([pipe], [], [], SECONDS + 5)[0]:  # inside compiled code, where no alarm is heard
+            os.kill(child, signal.SIGKILL)
+        text = pipe.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if text:
+        return tuple(json.loads(text))
+    how = "Slow: ended by signal 9" if code == -signal.SIGKILL else f"exit code {code}"
+    return "finding", how, 0.0, how
+
+
+def work(readers: list[str], first: int, count: int, seed: int, keep: Path) -> None:
+    """Read mutants, and say on stdout how each went, and which is next: the last line before a crash names it."""
+    warnings.simplefilter("ignore")
     for reader in readers:
         if "learner" not in reader:  # numba keeps its compiled kernels as pickles of its own
             fuzz_demos.pickle.load = fuzz_demos.pickle.loads = fuzz_demos.opened_pickle  # type: ignore[assignment]
@@ -442,21 +483,10 @@ def work(readers: list[str], first: int, count: int, seed: int, keep: Path) -> N
         for index in range(first, count):
             mutate(random.Random(f"{reader} {seed} {index}"))
             say(reader, index, "next")
-            signal.alarm(SECONDS)
-            begun = time.process_time()
-            try:
-                read()
-                result, message = "read", ""
-            except InputError as error:
-                result, message = "refused", re.sub(r"[\d.]+|'[^']*'|\(.*?\)|/\S+", "#", str(error))[:80]
-            except BaseException as error:
-                signal.alarm(0)
-                if isinstance(error, KeyboardInterrupt):
-                    raise
-                kept(keep, folder, reader, seed, index, traceback.format_exc())
-                result, message = "finding", f"{type(error).__name__}: {str(error)[:200]}"
-            signal.alarm(0)
-            say(reader, index, result, message, time.process_time() - begun)
+            result, message, seconds, why = (outcome if reader in TOGETHER else apart)(read)
+            if result == "finding":
+                kept(keep, folder, reader, seed, index, why)
+            say(reader, index, result, message, seconds)
         first = 0
 
 
@@ -478,9 +508,14 @@ def _fuzz_from(reader: str, first: int, count: int, seed: int, keep: Path, row: 
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     last: list[Any] = [reader, first - 1, ""]
     assert process.stdout is not None
+    watch = threading.Timer(0, process.kill)
     for line in process.stdout:
+        watch.cancel()
         last = json.loads(line)
-        if last[2] != "next":
+        if last[2] == "next":  # inside compiled code the process does not hear its own alarm
+            watch = threading.Timer(SECONDS + 30, process.kill)
+            watch.start()
+        else:
             _, index, result, message, seconds = last
             row[result] += 1
             row["messages"].add(message)
@@ -501,9 +536,9 @@ def _fuzz_from(reader: str, first: int, count: int, seed: int, keep: Path, row: 
 
 
 def fuzz(readers: list[str], count: int, seed: int, keep: Path, *, first: int = 0) -> dict[str, dict[str, Any]]:
-    """Read `count` mutants with each reader, in a process of its own, as each has imports and memory of its own.
+    """Read `count` mutants with each reader, which has a process of its own that forks one for each file.
 
-    A process that dies is started again after the file that killed it.
+    If it dies itself, it is started again after the file that killed it.
     """
     table = {
         name: {"read": 0, "refused": 0, "finding": 0, "slowest": 0.0, "messages": set(), "findings": []}

@@ -31,7 +31,7 @@ SMALL = ["--cost", "linear", "--trajectories", "2", "--quiet", "--evaluate-every
 SMALL += ["--checkpoint-every", "1000", "--checkpoint-seconds", "1", "--set", "policy.hidden=[16]"]
 OFF = ["--steps", "4000", "--set", "policy.batch_size=16", "--set", "replay.warmup_steps=100", "--set", "bc.epochs=1"]
 ON = ["--steps", "20000", "--set", "policy.batch_steps=200"]
-PLAYERS = {"mdpo": OFF, "mdpo-prior": OFF, "sac": OFF, "mdpo-on": ON, "trpo": ON}
+PLAYERS = {"mdpo": OFF, "sac": OFF, "mdpo-on": ON, "trpo": ON}
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 WRITES = ("checkpoint", "status", "metrics", "best", "policy")
 KILL_WITHIN = """
@@ -146,7 +146,7 @@ def kill_sweep(rng: random.Random, file: Path, sweep: Sweep, kills: int) -> Iter
 def main(kills: int, seed: int, folder: Path, show: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
     """Kill so many times in all; return the rows of the table, in which `equal` says how it ended."""
     rows: list[dict[str, Any]] = []
-    shares = {**dict.fromkeys(PLAYERS, kills // 6), "sweep": kills - 5 * (kills // 6)}
+    shares = {**dict.fromkeys(PLAYERS, kills // 5), "sweep": kills - 4 * (kills // 5)}
     for player, more in PLAYERS.items():
         rng, done, attempt = random.Random(f"{player} {seed}"), 0, 0
         common = ["train", "InvertedPendulum-v5", "--policy", player, *SMALL, *more, "--out"]

@@ -219,8 +219,11 @@ def test_unusable_environments_are_refused_by_name() -> None:
     with pytest.raises(InputError, match="unbounded"):
         describe(unbounded, horizon=5)
     multi = Counter()
-    multi.action_space = spaces.MultiDiscrete([2, 3])
-    with pytest.raises(InputError, match="Box and Discrete"):
+    multi.action_space = spaces.MultiDiscrete([2] * 13)
+    with pytest.raises(InputError, match=r"8,192 combinations, at most 4,096"):
+        describe(multi, horizon=5)
+    multi.action_space = spaces.Tuple([spaces.Discrete(2)])
+    with pytest.raises(InputError, match="Box, Discrete, MultiDiscrete and MultiBinary are"):
         describe(multi, horizon=5)
     shapeless = Counter()
     shapeless.observation_space = spaces.Sequence(spaces.Discrete(2))

@@ -27,6 +27,7 @@ runtime: Any = pytest.importorskip("onnxruntime", reason="onnxruntime is not ins
 ROOT = Path(__file__).parents[1]
 BOX = EnvSpec("Two-v0", "continuous", 5, 4, (-1.0, 0.0, 2.0, -3.0), (1.0, 8.0, 2.5, -1.0), (2, 2), horizon=9)
 CHOICE = EnvSpec("Three-v0", "discrete", 5, 3, action_start=4, horizon=9)
+PARTS = EnvSpec("Six-v0", "discrete", 5, 6, action_shape=(2,), action_counts=(2, 3), action_starts=(0, -1), horizon=9)
 
 
 class Scale(NamedTuple):
@@ -79,7 +80,7 @@ def reader() -> Any:
 
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
-@pytest.mark.parametrize("spec", [BOX, CHOICE], ids=["continuous", "discrete"])
+@pytest.mark.parametrize("spec", [BOX, CHOICE, PARTS], ids=["continuous", "discrete", "parts"])
 def test_both_files_act_as_the_policy_does(
     tmp_path: Path, rng: Any, spec: EnvSpec, activation: Any, scaled: bool
 ) -> None:

@@ -215,3 +215,24 @@ def test_the_lock_has_the_hashes_of_exactly_what_is_pinned():
 
     assert lock.problems() == []
     assert len(lock.locked()) > 50
+
+
+# What is promised ------------------------------------------------------------------------------------------------
+
+
+def test_every_guarantee_names_tests_that_are_there():
+    """A row of SECURITY.md names files of tests, and after a file some tests in it."""
+    lines = (ROOT / "SECURITY.md").read_text(encoding="utf-8").splitlines()
+    rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines if line.startswith("| ")]
+    assert rows[0] == ["guarantee", "mechanism", "tests"]
+    assert len(rows) > 10
+    for guarantee, mechanism, tests in rows[1:]:
+        files = re.findall(r"`(test_\w+\.py)`", tests)
+        assert mechanism, guarantee
+        assert files, f"no test holds '{guarantee}'"
+        text = {name: (ROOT / "tests" / name).read_text(encoding="utf-8") for name in files}
+        for file, named in re.findall(r"`(test_\w+\.py)`((?:(?!`test_\w+\.py`).)*)", tests):
+            for name in re.findall(r"`(test_\w+)`", named):
+                assert f"def {name}(" in text[file], f"SECURITY.md: {file} has no {name}"
+        for path in re.findall(r"`(?:src/oal/)?(\w+/\w+\.py)`", mechanism):
+            assert (SOURCE / path).exists(), f"SECURITY.md: there is no {path}"

@@ -20,7 +20,7 @@ from oal.deep.bc import BC, BCConfig
 from oal.deep.learned_cost import LearnedCost
 from oal.deep.loop import OAL
 from oal.deep.policy import Policy
-from oal.demos import Demos, record_demos
+from oal.demos import Demos, load, record_demos
 from oal.demos.record import record_encoded
 from oal.envs import EnvSpec, describe
 from oal.envs.names import input_names
@@ -379,16 +379,108 @@ def test_huge_vectors_are_refused_too() -> None:
         describe(Showing(spaces.Box(-1, 1, (10**6,))), horizon=5)
 
 
-@pytest.mark.parametrize("space, count", [(spaces.MultiDiscrete([2, 3]), 6), (spaces.MultiBinary(4), 16)])
-def test_actions_of_several_parts_are_refused_with_the_way_out(space: Any, count: int) -> None:
-    env = Walk()
-    env.action_space = space
-    with pytest.raises(InputError, match=rf"Box and Discrete are: number its {count} combinations") as caught:
-        describe(env, horizon=5)
-    advice = str(caught.value).split("as with ")[1]
-    wrapped = eval(advice, {"gymnasium": gym, "numpy": np, "env": env})
-    assert describe(wrapped, horizon=5).action_size == count
-    assert space.contains(wrapped.action(count - 1).astype(space.dtype))
+class Panel(gym.Env):
+    """Two lamps and a knob (or three switches) that must follow what is shown."""
+
+    observation_space = spaces.Box(-1, 1, (3,))
+
+    def __init__(self, action_space: Any) -> None:
+        self.action_space = action_space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.shown = self.np_random.uniform(-1, 1, 3).astype(np.float32)
+        return self.shown, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), repr(action)
+        reward = float((np.ravel(action) == np.ravel(self.right(self.shown))).mean())
+        self.shown = self.np_random.uniform(-1, 1, 3).astype(np.float32)
+        return self.shown, reward, False, False, {}
+
+    def right(self, shown: Any) -> Any:
+        space = self.action_space
+        counts = space.nvec if isinstance(space, spaces.MultiDiscrete) else np.full(space.shape, 2)
+        starts = space.start if isinstance(space, spaces.MultiDiscrete) else 0
+        parts = np.minimum((np.resize(shown, counts.shape) + 1) / 2 * counts, counts - 1).astype(space.dtype)
+        return parts + np.asarray(starts, space.dtype)
+
+
+PANELS = [
+    spaces.MultiDiscrete([2, 2, 3]),
+    spaces.MultiDiscrete([[2, 3], [1, 2]], start=[[-1, 4], [0, 2]]),
+    spaces.MultiBinary(3),
+    spaces.MultiBinary([2, 2]),
+]
+
+
+@pytest.mark.parametrize("space", PANELS, ids=str)
+def test_actions_of_several_parts_are_one_choice(space: Any) -> None:
+    spec = describe(Panel(space), horizon=5)
+    codec, every = envs.ActionCodec(spec), spec.combinations
+    assert every is not None
+    counts = (
+        np.ravel(space.nvec).tolist() if isinstance(space, spaces.MultiDiscrete) else [2] * int(np.prod(space.shape))
+    )
+    assert len(every) == spec.action_size == np.prod(counts) == len({each.tobytes() for each in every})
+    assert all(space.contains(each) for each in every)
+    encoded = codec.encode(every)
+    np.testing.assert_array_equal(encoded, np.eye(len(every)))
+    np.testing.assert_array_equal(codec.decode(encoded), every)
+    space.seed(0)
+    for drawn in (space.sample() for _ in range(20)):
+        (place,) = [i for i, each in enumerate(every) if (each == drawn).all()]
+        assert codec.encode(drawn[None]).argmax() == place
+    assert EnvSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+    names = input_names(spec)[spec.observation_size :]
+    assert names[-1] == f"action={','.join(map(str, every[-1].ravel()))}"
+    with pytest.raises(InputError, match="outside the combinations"):
+        codec.encode(every[-1:] + 1)
+    with pytest.raises(InputError, match="actions have the shape"):
+        codec.encode(every.reshape(len(every), -1)[:, :-1])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"action_counts": [2, 3]}, {"action_starts": [0]}, {"action_counts": [2, 2, "3"]}, {"action_counts": [0, 2, 3]},
+        {"action_shape": [4]}, {"action_starts": [0, 0, 2**70]}, {"action_counts": [-2, -2, 3]}, {"action_counts": 12},
+        {"action_counts": [2] * 14, "action_starts": [0] * 14, "action_shape": [14], "action_size": 2**14},
+    ],
+)  # fmt: skip
+def test_combinations_that_a_file_claims_are_checked(changes: dict[str, Any]) -> None:
+    spec = describe(Panel(PANELS[0]), horizon=5).to_json()
+    with pytest.raises(InputError, match=r"description of the environment.*action_"):
+        EnvSpec.from_json(json.loads(json.dumps(spec | changes)))
+
+
+@pytest.mark.parametrize("space", [PANELS[1], PANELS[2]], ids=str)
+def test_a_panel_is_learned_from_demonstrations(space: Any, tmp_path: Path) -> None:
+    panel = Panel(space)
+
+    def make() -> gym.Env:
+        return gym.wrappers.TimeLimit(Panel(space), 20)
+
+    demos = record_demos(make, panel.right, episodes=12)
+    assert demos.returns.tolist() == [20.0] * 12
+    assert demos.actions.shape == (240, *space.shape)
+    demos.save(tmp_path / "demos.npz")
+    again = Demos.from_arrays([t.observations for t in demos], [t.actions for t in demos], env=make, terminated=False)
+    assert again[0].actions.tolist() == load(tmp_path / "demos.npz")[0].actions.tolist()
+    clone = BC(make, demos, seed=0, config=BCConfig(updates=1500, learning_rate=3e-3)).learn()
+    assert clone.evaluate(episodes=3).mean_return > 15.0
+    learner = OAL(make, demos, settings=SMALL).learn(60)
+    action, _ = learner.predict(demos[0].observations[0], deterministic=False)
+    assert space.contains(action)
+    learner.policy().save(tmp_path / "policy.safetensors")
+    policy = Policy.load(tmp_path / "policy.safetensors")
+    np.testing.assert_array_equal(
+        policy.predict(demos[0].observations)[0], learner.policy().predict(demos[0].observations)[0]
+    )
+    cost = LearnedCost.of(learner)
+    charged = cost.reward_wrapper(make())
+    charged.reset(seed=0)
+    assert np.isfinite(charged.step(panel.right(demos[0].observations[0]))[1])
 
 
 def test_unbounded_actions_are_refused_with_the_way_out() -> None:

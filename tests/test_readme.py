@@ -9,6 +9,7 @@ import pytest
 from typer.main import get_command
 
 from oal.cli import app
+from oal.cli.cite import PAPER
 from oal.errors import InputError
 
 ROOT = Path(__file__).parent.parent
@@ -73,6 +74,14 @@ def test_every_command_of_the_readme_is_one():
             command = command.commands[rest[0]]
             rest = rest[1:]
         command.make_context(words[0], list(rest), resilient_parsing=False)
+
+
+def test_the_readme_leads_to_all_its_parts_and_cites_as_the_command_does():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    anchor = lambda title: re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-")  # noqa: E731
+    parts = [anchor(title) for title in re.findall(r"^## (.*)$", text, re.MULTILINE)]
+    assert re.findall(r"\]\(#([a-z-]+)\)", text[text.index("Contents:") : text.index("| part")]) == parts
+    assert blocks("bibtex") == [f"{PAPER}\n"]
 
 
 def test_tables_in_the_docs_are_those_of_the_files():

@@ -190,6 +190,36 @@ def test_improvement_is_a_chance_and_its_opposite():
     assert 0.5 < certain.low < 0.95, "twelve wins of twelve do not prove that no run ever loses"
 
 
+def test_the_quick_interval_of_improvement_is_the_slow_one(monkeypatch):
+    rng = np.random.default_rng(0)
+    first = [rng.integers(0, 6, n).astype(float) for n in (3, 7, 1)]  # with draws
+    second = [rng.integers(0, 6, n).astype(float) for n in (4, 2, 1)]
+    slow = statistics.interval(statistics.improvement, first, second, replications=500, seed=3)
+    assert_allclose(statistics.improvement_interval(first, second, replications=500, seed=3), slow, atol=1e-12)
+    one = [np.array([1.0])]
+    assert not statistics.improvement_interval(one, one).known
+
+
+def test_replications_in_parts_are_those_made_at_once(monkeypatch):
+    rng = np.random.default_rng(1)
+    scores = [rng.normal(size=(5, n)) for n in (4, 9)]
+    whole = statistics.band(statistics.interquartile_mean, scores, replications=301)
+    monkeypatch.setattr(statistics, "MOST_NUMBERS", 7 * sum(task.size for task in scores))
+    for found, expected in zip(
+        statistics.band(statistics.interquartile_mean, scores, replications=301), whole, strict=True
+    ):
+        assert_allclose(found, expected, rtol=0, atol=0)
+
+
+def test_many_runs_are_resampled_less_often():
+    few, many = [np.zeros((20,))] * 2, [np.zeros((400,))]
+    assert statistics._enough(10_000, few) == 10_000
+    assert statistics._enough(100_000, few) == 100_000
+    assert statistics._enough(10_000, few, many) == 1_250
+    assert statistics._enough(10_000, [np.zeros(10_000)]) == 1_000
+    assert statistics._enough(200, [np.zeros(10_000)]) == 200
+
+
 def test_normalised_returns():
     assert_allclose(statistics.normalised([-50, 0, 150], random=-50, expert=150), [0, 0.25, 1])
     with pytest.raises(InputError, match="nothing to normalise by"):

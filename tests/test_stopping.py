@@ -210,7 +210,7 @@ def test_where_no_state_can_be_saved_the_clock_saves_nothing_and_a_stop_does() -
 
 @pytest.mark.slow
 def test_cloning_that_is_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = BCConfig(epochs=30, members=2, validation_fraction=0.5, patience=25)
+    config = BCConfig(epochs=30, members=2, validation_fraction=0.5)
     options: dict[str, Any] = {"trajectories": 2, "config": config, "evaluation_episodes": 1}
     training.clone("InvertedPendulum-v5", tmp_path / "whole", **options)
 

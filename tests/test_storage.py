@@ -1,6 +1,9 @@
 """Run folders in a storage: what is carried, in which order, and that a run goes on from there on another machine."""
 
 import shutil
+import socket
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,10 +15,11 @@ import fsspec
 from oal.base.folder import RunFolder, plain
 from oal.errors import InputError
 from oal.lab import executors, worker
+from oal.lab import storage as storages
 from oal.lab.executors import Processes, RayCluster
 from oal.lab.storage import Storage
 from oal.lab.worker import Job
-from test_experiment import TINY, results, tiny
+from test_experiment import TINY, results, tiny, until
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -147,3 +151,202 @@ def test_a_cluster_brings_results_through_a_storage(tmp_path, monkeypatch):
     assert results(sweep) == results(undisturbed)
     assert len(fsspec.filesystem("file").ls(f"{tmp_path}/store")) == 2
     assert TINY["total_steps"] == RunFolder(sweep.runs()[0].folder).status["step"]
+
+
+class Refusing:
+    """A file system of which every n-th write fails."""
+
+    def __init__(self, inner, every: int) -> None:
+        self._inner, self.every, self.writes, self.refused = inner, every, 0, 0
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def open(self, path, mode="rb", **options):
+        if "w" in mode:
+            self.writes += 1
+            if self.writes % self.every == 0:
+                self.refused += 1
+                raise OSError(5, "Input/output error")
+        return self._inner.open(path, mode, **options)
+
+
+def refusing(store: Storage, every: int) -> Refusing:
+    store._fs = Refusing(store._fs, every)
+    return store._fs
+
+
+def test_a_storage_that_refuses_every_tenth_write_loses_nothing(url, tmp_path, monkeypatch):
+    monkeypatch.setattr(storages, "PAUSES", (0.0, 0.0))
+    store, here = Storage(url), tmp_path / "here"
+    fs = refusing(store, 10)
+    for step in range(20):
+        store.push(
+            written(here, metrics=f"{step}\n" * step, checkpoint=f"c{step}", **{"status.json": str(step)}), "run"
+        )
+    assert fs.refused >= 5
+    store.pull("run", tmp_path / "there")
+    assert contents(tmp_path / "there") == contents(here)
+
+
+def test_a_storage_that_refuses_every_write_is_named_after_some_tries(url, tmp_path, monkeypatch):
+    monkeypatch.setattr(storages, "PAUSES", (0.0, 0.0))
+    store = Storage(url)
+    fs = refusing(store, 1)
+    with pytest.raises(InputError, match=r"failed with the run r .Input/output error.: check the address"):
+        store.push(written(tmp_path / "here", metrics="1"), "r")
+    assert fs.writes == 3
+
+
+class Ray:
+    """What a cluster's executor asks of Ray, in this process: tasks are done at once; the head may go and come back."""
+
+    class exceptions:
+        class RayError(Exception): ...
+
+        class RayTaskError(RayError):
+            def __init__(self, cause: BaseException) -> None:
+                super().__init__("ray::attempt() (pid=1, ip=127.0.0.1)\nTraceback ...")
+                self.cause = cause
+
+    def __init__(self, address: str) -> None:
+        self.address, self.inits, self.up = address, 0, False
+
+    def is_initialized(self) -> bool:
+        return self.up
+
+    def init(self, **_) -> None:
+        self.inits, self.up = self.inits + 1, True
+
+    def shutdown(self) -> None:
+        self.up = False
+
+    def get_runtime_context(self):
+        return self
+
+    @property
+    def gcs_address(self) -> str:
+        return self.address
+
+    def remote(self, **_):
+        class Task:
+            def __init__(self, work) -> None:
+                self.work = work
+
+            def remote(self, *words):
+                return lambda: self.work(*words)
+
+        return Task
+
+    def wait(self, tasks, **_):
+        return tasks[:1], tasks[1:]
+
+    def get(self, task):
+        try:
+            return task()
+        except InputError as error:
+            raise self.exceptions.RayTaskError(error) from None
+
+
+@pytest.fixture
+def head(monkeypatch):
+    """A port that answers like a head until it is closed, and Ray itself behind it."""
+    server = socket.create_server(("127.0.0.1", 0))
+    ray = Ray(f"127.0.0.1:{server.getsockname()[1]}")
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    ray.server = server
+    yield ray
+    ray.server.close()
+
+
+JOB = Job("/nowhere/run", {}, ("oal",), "/")
+
+
+def test_a_head_that_is_gone_is_waited_for(head, monkeypatch, capsys):
+    monkeypatch.setattr(executors, "HEAD_SECONDS", 0.0)
+    cluster = RayCluster(head.address)
+    cluster.start(JOB)
+    port = head.server.getsockname()[1]
+    head.server.close()
+
+    def come_back(seconds: float) -> None:
+        head.server = socket.create_server(("127.0.0.1", port))
+
+    monkeypatch.setattr(executors.time, "sleep", come_back)
+    (ending,) = cluster.ended(1.0)
+    assert ending == (JOB, None, "the cluster's head was gone")
+    assert head.inits == 2
+    assert "is gone: waiting for it to come back" in capsys.readouterr().err
+    assert cluster._jobs == {}
+
+
+def test_a_head_that_stays_away_ends_the_sweep_with_the_way_on(head, monkeypatch):
+    monkeypatch.setattr(executors, "HEAD_SECONDS", 0.0)
+    monkeypatch.setattr(executors, "RETURN_SECONDS", -1.0)
+    cluster = RayCluster(head.address)
+    cluster.start(JOB)
+    head.server.close()
+    with pytest.raises(InputError, match=r"is gone since .*start it again, and the sweep too, which goes on"):
+        cluster.ended(1.0)
+    cluster.stop()
+
+
+def test_what_an_attempt_says_is_the_reason(head, monkeypatch, tmp_path):
+    """A node whose storage fails for good, and a download that does: neither ends the sweep, and both say why."""
+
+    def failing(job: str, storage: str | None) -> None:
+        raise InputError("the storage 's3://x' failed with the run r")
+
+    monkeypatch.setattr(executors, "attempt", failing)
+    cluster = RayCluster(head.address)
+    cluster.start(JOB)
+    assert cluster.ended(1.0) == [(JOB, None, "the storage 's3://x' failed with the run r")]
+    monkeypatch.setattr(executors, "attempt", lambda job, storage: (worker.FINISHED, ""))
+    cluster = RayCluster(head.address, storage=f"file://{tmp_path}/store")
+    cluster.start(JOB)
+    monkeypatch.setattr(Storage, "pull", lambda *_, **__: failing("", None))
+    assert cluster.ended(1.0) == [(JOB, None, "the storage 's3://x' failed with the run r")]
+
+
+def test_a_node_without_the_environments_module_says_so(tmp_path):
+    """What a Ray task does there: the run has failed, its folder says why, and nothing is retried."""
+    config = plain(tiny(tmp_path, seed=[0]).runs()[0].config.to_json()) | {"env": "no_such_module:Robot-v0"}
+    job = Job(str(tmp_path / "run"), config, ("oal",), str(tmp_path))
+    assert executors.attempt(job.to_json()) == (worker.FAILED, "")
+    status = RunFolder(tmp_path / "run").status
+    assert status["status"] == "failed"
+    assert "no_such_module" in status["error"]
+    assert "Traceback" not in status["error"]
+
+
+@pytest.mark.slow
+def test_a_cluster_whose_head_dies_and_comes_back_finishes_the_sweep(tmp_path, monkeypatch):
+    """Ray itself: the head and all its workers are killed in the middle, and a new one answers at the same address."""
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    undisturbed = tiny(tmp_path / "inline", seed=[0])
+    undisturbed.go(Processes(1))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        place = {"num_cpus": 1, "gcs_server_port": free.getsockname()[1]}
+    clusters = [Cluster(initialize_head=True, head_node_args=place)]
+    sweep = tiny(tmp_path / "cluster", seed=[0])
+    folder = RunFolder(sweep.runs()[0].folder)
+
+    def fall() -> None:
+        until(lambda: folder.checkpoint.exists())
+        clusters[0].head_node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
+        clusters.append(Cluster(initialize_head=True, head_node_args=place))
+
+    falling = threading.Thread(target=fall)
+    falling.start()
+    monkeypatch.setattr(executors, "HEAD_SECONDS", 0.5)
+    try:
+        summary = sweep.go(RayCluster(clusters[0].address))
+        falling.join()
+    finally:
+        for each in clusters:
+            each.shutdown()
+    assert summary.complete, summary
+    assert results(sweep) == results(undisturbed)
+    assert "resumes at step" in (folder.path / executors.LOG).read_text()

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from oal import cli, envs
 from oal.base import console, files, plots, runtime
 from oal.base.folder import RunFolder
+from oal.base.limits import MAX_TEXT
 from oal.deep.nets import Layer
 from oal.deep.policy import Policy
 from oal.deep.presets import preset
@@ -24,8 +25,10 @@ from oal.envs import EnvSpec
 from oal.errors import InputError
 from oal.lab import expert, worker
 from oal.lab import run as training
+from oal.lab import sweep as sweeps
 from oal.lab.executors import LOG, WorkerProcess
 from oal.lab.run import Run, RunConfig
+from oal.lab.storage import Storage
 from oal.lab.sweep import Sweep, TooManyRunsError
 from oal.lab.worker import Job
 from oal.tabular.sampler import make_discrete
@@ -255,6 +258,23 @@ def test_records_and_logs_are_not_appended_to_what_a_link_leads_to(folder: RunFo
     with pytest.raises(InputError, match="is a link"):
         WorkerProcess(Job(str(folder.path), {}, ("oal",), str(tmp_path)))
     assert mine.read_text() == "mine"
+    with pytest.raises(InputError, match="is a link out of its folder"):
+        Storage(tmp_path.joinpath("storage").as_uri()).push(folder.path, "run")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_a_workers_log_that_is_a_pipe_does_not_wait(folder: RunFolder, tmp_path: Path) -> None:
+    log = folder.path / LOG
+    os.mkfifo(log)
+    with pytest.raises(InputError, match="not a file: nothing is written there"):
+        WorkerProcess(Job(str(folder.path), {}, ("oal",), str(tmp_path)))
+    assert sweeps._tail(log) == ""
+    log.unlink()
+    with log.open("wb") as file:
+        file.truncate(MAX_TEXT * 4)
+        file.seek(0, os.SEEK_END)
+        file.write(b"\nthe last\nline\n")
+    assert sweeps._tail(log, 2) == "the last\nline"
 
 
 def test_somebody_elses_folder_is_not_removed(oal: Any, tmp_path: Path) -> None:

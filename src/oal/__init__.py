@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from oal import demos, envs, linear, tabular
+    from oal.base.runtime import set_device
     from oal.deep import callbacks
     from oal.deep.bc import BC
     from oal.deep.certificate import certify, imitation_distance
@@ -49,6 +50,7 @@ _NAMES = {
     "TabularOAL": "tabular.learner",
     "certify": "deep.certificate",
     "imitation_distance": "deep.certificate",
+    "set_device": "base.runtime",
 }
 
 __all__ = [
@@ -73,6 +75,7 @@ __all__ = [
     "mdp",
     "prior",
     "regret",
+    "set_device",
     "tabular",
     "training",
 ]

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-import jax
 import numpy as np
 
 from oal.base import files, jsontext, opening
@@ -303,12 +302,15 @@ def _header_digest(text: bytes) -> str:
 
 def named(tree: Any, prefix: str) -> dict[str, np.ndarray]:
     """Name a pytree's arrays by their paths, as host arrays: prefix/actor/0/weight."""
-    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    from jax import tree_util
+
+    leaves = tree_util.tree_flatten_with_path(tree)[0]
     return {_name(prefix, path): np.asarray(leaf) for path, leaf in leaves}
 
 
 def restored(template: T, arrays: Mapping[str, np.ndarray], prefix: str) -> T:
     """Fill a pytree of the template's structure from named arrays; shapes and types must agree."""
+    import jax
 
     def fill(path: Any, leaf: Any) -> Any:
         name = _name(prefix, path)
@@ -327,4 +329,6 @@ def restored(template: T, arrays: Mapping[str, np.ndarray], prefix: str) -> T:
 
 
 def _name(prefix: str, path: Any) -> str:
-    return f"{prefix}/{jax.tree_util.keystr(path, simple=True, separator='/')}"
+    from jax import tree_util
+
+    return f"{prefix}/{tree_util.keystr(path, simple=True, separator='/')}"

@@ -1,4 +1,4 @@
-"""Set up the numerical libraries before they load: threads, and a place for compiled programs."""
+"""Set up the numerical libraries before they load: threads, the device, and a place for compiled programs."""
 
 import hashlib
 import os
@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from oal.base import console
-from oal.errors import InputError, at_least
+from oal.errors import InputError, at_least, choice
 
 
 def set_threads(threads: int = 1) -> None:
@@ -27,7 +27,40 @@ def set_threads(threads: int = 1) -> None:
     os.environ.setdefault("NPROC", str(threads))
     if threads == 1 and "xla_cpu_multi_thread_eigen" not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    default_device()
+
+
+DEVICES = ("cpu", "gpu", "tpu", "auto")
+
+
+def default_device() -> None:
+    """Let JAX compute on the processor, unless the user has said otherwise or has loaded JAX before oal.
+
+    The simulator is there, and the networks are small: they would wait for each other across the bus.
+    """
+    if "jax" not in sys.modules:
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+
+def set_device(device: str) -> None:
+    """Compute on "cpu", "gpu", "tpu" or "auto", what JAX prefers; call it before anything is learned or loaded."""
+    platforms = "" if choice("device", device, DEVICES) == "auto" else device
+    os.environ["JAX_PLATFORMS"] = platforms  # workers take it over
+    if device == "cpu" and "jax" not in sys.modules:
+        return
+    import jax
+
+    jax.config.update("jax_platforms", platforms or None)
+    try:
+        found = jax.default_backend()
+    except RuntimeError as error:
+        reason = str(error).partition(" (set ")[0]
+        raise InputError(
+            f"device {device!r} cannot be used ({reason}): install JAX for it, as with  pip install 'jax[cuda12]', or "
+            "choose cpu"
+        ) from None
+    if found != (device if platforms else found):
+        raise InputError(f"JAX computes on {found!r} already: call oal.set_device({device!r}) before anything else")
 
 
 def keep_compiled_programs() -> None:

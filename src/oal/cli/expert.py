@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from oal.cli.train import DEVICE, prepare
 from oal.cli.typed import label, typed
 
 
@@ -22,13 +23,13 @@ def expert(
     step_timeout: float = typer.Option(300.0, help="Seconds that a step of the environment may take; 0 for any."),
     checkpoint_seconds: float = typer.Option(120.0, help="Seconds between further checkpoints; 0 for none."),
     threads: int = typer.Option(1, help="Threads of computation."),
+    device: str | None = DEVICE,
     quiet: bool = typer.Option(False, "--quiet", help="No progress bar."),
 ) -> None:
     """Train a soft actor-critic expert, keep its best policy and record trajectories of it."""
-    from oal.base import console, runtime, stopping
+    from oal.base import console, stopping
 
-    runtime.set_threads(threads)
-    runtime.keep_compiled_programs()
+    prepare(threads, device)
     typed(env)
     from oal.base.folder import RunFolder
     from oal.envs import describe, make
@@ -55,6 +56,7 @@ def expert(
         going = run.start(config, folder)
     words = ["oal", "expert", env, "--resume", "--seed", seed, "--out", folder, "--episodes", episodes]
     words += [] if threads == 1 else ["--threads", threads]
+    words += [] if device is None else ["--device", device]
     with stopping.going_on(shlex.join(map(str, words))):
         learner = going.go(progress_bar=not quiet)
         returns = [record.get("evaluation_return") for record in RunFolder(folder).records()]

@@ -107,7 +107,7 @@ def _tabular(name: str, folder: Path, options: dict[str, Any], quick: bool, thre
 
 
 def _show(name: str, claims: "Sequence[Claim]", *, smoke: bool) -> None:
-    from oal.base.console import table
+    from oal.base.console import say, table
 
     columns = ["claim", "where", "gain", "95 %", "verdict", "seeds", "looks"]
     rows = [
@@ -127,7 +127,7 @@ def _show(name: str, claims: "Sequence[Claim]", *, smoke: bool) -> None:
         columns, rows = columns[:-2], [row[:-2] for row in rows]
     table(f"{name}: the paper's claims (a positive gain favours the first)", columns, rows)
     if smoke:
-        typer.echo(
+        say(
             "This is a smoke test: with so few episodes and seeds, holds and fails say nothing of the paper. "
             "Run it at full size to decide."
         )

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from oal.cli.train import DEVICE, prepare
+
 if TYPE_CHECKING:
     from oal.base.folder import RunFolder
     from oal.lab.executors import Executor
@@ -26,18 +28,20 @@ def sweep(
     retry: bool = typer.Option(False, "--retry", help="Restart failed runs."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Only say what would be run."),
     yes: bool = typer.Option(False, "--yes", help="Do not ask about more than 100,000 runs."),
+    device: str | None = DEVICE,
     quiet: bool = typer.Option(False, "--quiet", help="No table of progress."),
 ) -> None:
     """Run what is not finished yet of a sweep, which can be stopped and started again at any time."""
-    from oal.base import console, runtime, stopping
+    from oal.base import console, stopping
     from oal.errors import InputError
 
     if sum((processes is not None, inline, ray is not None)) > 1:
         raise InputError("--processes, --inline and --ray exclude each other: give one of them")
     if storage is not None and ray is None:
         raise InputError("--storage is for a cluster whose nodes share no disk: add --ray, or leave it out")
-    runtime.set_threads(1)
-    runtime.keep_compiled_programs()
+    if device is not None and ray is not None:
+        raise InputError("--device is for this machine: set JAX_PLATFORMS on the nodes of the cluster instead")
+    prepare(1, device)
     from oal.base.folder import RunFolder
     from oal.lab.sweep import MAX_RUNS, Sweep, TooManyRunsError
 

@@ -19,6 +19,7 @@ POLICIES = ["mdpo", "sac", "mdpo-on", "trpo"]
 COSTS = ["neural", "linear", "gail", "sqil", "dac", "csil"]
 PRESETS = ["default", "sample-efficient", "paper"]
 """Names that the shell completes, without importing the players."""
+DEVICES = ["cpu", "gpu", "tpu", "auto"]
 PAPER_STEPS = 3_000_000
 
 ENV = typer.Argument(
@@ -30,6 +31,11 @@ SUBSAMPLE = typer.Option(1, help="Keep every n-th step of the demonstrations.")
 SEED = typer.Option(0, help="Root seed of all random streams.")
 HORIZON = typer.Option(None, help="Time limit, for an environment that has none.")
 THREADS = typer.Option(1, help="Threads of computation; one-thread runs side by side do more together.")
+DEVICE = typer.Option(
+    None,
+    help="Where networks are computed: cpu, gpu, tpu, or auto; default cpu, or JAX_PLATFORMS.",
+    autocompletion=lambda: DEVICES,
+)
 TRUST = typer.Option(False, "--trust", help="Let the environment's name in the folder import a module or run a file.")
 ENV_AGAIN = typer.Option(None, "--env", help="The run's environment, typed again: in place of --trust.")
 STEP_TIMEOUT = typer.Option(300.0, help="Seconds that a step or reset of the environment may take; 0 for any.")
@@ -72,10 +78,11 @@ def train(
     tensorboard: bool = TENSORBOARD,
     wandb: str | None = WANDB,
     threads: int = THREADS,
+    device: str | None = DEVICE,
     quiet: bool = QUIET,
 ) -> None:
     """Learn a policy from demonstrations, into a run folder."""
-    _prepare(threads)
+    prepare(threads, device)
     typed(env)
     from oal.base import config, console
     from oal.deep.presets import preset as make_config
@@ -109,7 +116,7 @@ def train(
         ),
         out if out is not None else Path("runs") / f"{label(env)}-{policy}-{cost}-{seed}",
     )
-    _go(run, quiet=quiet, tensorboard=tensorboard, wandb=wandb, threads=threads)
+    _go(run, quiet=quiet, tensorboard=tensorboard, wandb=wandb, threads=threads, device=device)
 
 
 def clone(
@@ -126,10 +133,11 @@ def clone(
     evaluation_episodes: int = typer.Option(10, help="Episodes of the evaluation at the end."),
     step_timeout: float = STEP_TIMEOUT,
     threads: int = THREADS,
+    device: str | None = DEVICE,
     quiet: bool = QUIET,
 ) -> None:
     """Clone the demonstrations' actions, without touching the environment: the baseline to beat."""
-    _prepare(threads)
+    prepare(threads, device)
     typed(env)
     from oal.deep.bc import BCConfig
     from oal.lab import run as training
@@ -165,10 +173,11 @@ def resume(
     tensorboard: bool = TENSORBOARD,
     wandb: str | None = WANDB,
     threads: int = THREADS,
+    device: str | None = DEVICE,
     quiet: bool = QUIET,
 ) -> None:
     """Go on with a run from its last checkpoint, exactly as if it had never been stopped."""
-    _prepare(threads)
+    prepare(threads, device)
     typed(env, trust=trust)
     from oal.base.folder import RunFolder
     from oal.lab import run as training
@@ -179,7 +188,7 @@ def resume(
         _say_cloned(run, training.resume_clone(run, trust=trust, env=env, progress_bar=not quiet))
         return
     resumed = training.resume(run, total_steps=steps, trust=trust, env=env)
-    _go(resumed, quiet=quiet, tensorboard=tensorboard, wandb=wandb, threads=threads)
+    _go(resumed, quiet=quiet, tensorboard=tensorboard, wandb=wandb, threads=threads, device=device)
 
 
 def evaluate(
@@ -196,7 +205,7 @@ def evaluate(
     env: str | None = ENV_AGAIN,
 ) -> None:
     """Say how close a run's policy is to the expert: the imitation certificate, and the return where there is one."""
-    _prepare(1)
+    prepare(1)
     typed(env, trust=trust)
     from oal.base import console
     from oal.lab import run as training
@@ -233,10 +242,13 @@ def show_certificate(result: "Certificate") -> None:
     console.table("Features that differ most", result.feature_columns, result.feature_table())
 
 
-def _prepare(threads: int) -> None:
+def prepare(threads: int, device: str | None = None) -> None:
+    """Set up JAX before it is loaded."""
     from oal.base import runtime
 
     runtime.set_threads(threads)
+    if device is not None:
+        runtime.set_device(device)
     runtime.keep_compiled_programs()
 
 
@@ -245,7 +257,7 @@ def _return(value: float | None) -> str:
     return "no reward" if value is None or math.isnan(value) else f"return {value:.1f}"
 
 
-def _go(run: "Run", *, quiet: bool, tensorboard: bool, wandb: str | None, threads: int) -> None:
+def _go(run: "Run", *, quiet: bool, tensorboard: bool, wandb: str | None, threads: int, device: str | None) -> None:
     from oal.base import console, stopping
     from oal.deep import callbacks
 
@@ -261,6 +273,7 @@ def _go(run: "Run", *, quiet: bool, tensorboard: bool, wandb: str | None, thread
     options = [run.command, *(["--tensorboard"] if tensorboard else [])]
     options += [] if wandb is None else ["--wandb", shlex.quote(wandb)]
     options += [] if threads == 1 else ["--threads", str(threads)]
+    options += [] if device is None else ["--device", device]
     with stopping.going_on(" ".join(options)):
         learner = run.go(progress_bar=not quiet, sinks=sinks)
     returns = [record.get("evaluation_return") for record in run.folder.records()]

@@ -75,6 +75,8 @@ def save_npz(policy: Policy, path: str | os.PathLike[str]) -> None:
     arrays = {"about": npz.text(json.dumps(describe(policy)))}
     for i, layer in enumerate(policy.actor.layers):
         arrays |= {f"weight_{i}": np.asarray(layer.weight), f"bias_{i}": np.asarray(layer.bias)}
+    if policy.spec.combinations is not None:
+        arrays["combinations"] = policy.spec.combinations
     if policy.spec.kind == "continuous":
         arrays["centre"], arrays["half"] = bounds_of(policy)
     npz.write(_ending(path, ".npz"), arrays | normaliser_of(policy))
@@ -105,7 +107,11 @@ def save_onnx(policy: Policy, path: str | os.PathLike[str]) -> None:
     if spec.kind == "discrete":
         graph.output("Identity", outputs, name="logits", shape=[spec.action_size])
         index = graph.node("ArgMax", outputs, axis=1, keepdims=0)
-        graph.output("Add", index, np.array(spec.action_start, np.int64), name="action", shape=[], whole=True)
+        if spec.combinations is not None:
+            shape = list(spec.action_shape)
+            graph.output("Gather", spec.combinations, index, name="action", shape=shape, whole=True)
+        else:
+            graph.output("Add", index, np.array(spec.action_start, np.int64), name="action", shape=[], whole=True)
     else:
         ends = [np.array([end], np.int64) for end in (0, spec.action_size, 2 * spec.action_size)]
         columns = np.array([1], np.int64)

@@ -388,7 +388,8 @@ class CostReward(gym.Wrapper):
         self.cost = cost
         self.absorbing = choice("absorbing", absorbing, ABSORBING)
         wanted, found = cost.spec, describe(env, horizon=cost.spec.horizon)
-        for name in ("kind", "observation_size", "action_size", "action_low", "action_high", "action_start"):
+        fields = ("kind", "observation_size", "action_size", "action_low", "action_high", "action_start")
+        for name in (*fields, "action_counts", "action_starts"):
             if getattr(wanted, name) != getattr(found, name):
                 raise InputError(
                     f"the cost was learned on {wanted.env_id} with {name} {getattr(wanted, name)}, "

@@ -38,6 +38,8 @@ def input_names(spec: EnvSpec, env: gym.Env | None = None) -> list[str]:
     if spec.space is not None and is_composite(spec.space):
         observed = [name for key, leaf in leaves(spec.space) for name in _leaf_names(key, leaf)]
     acted = [f"action[{i}]" for i in range(spec.action_size)]
+    if spec.combinations is not None:
+        acted = [f"action={','.join(map(str, each.ravel().tolist()))}" for each in spec.combinations]
     if env is None:
         return observed + acted
     inner: Any = env.unwrapped

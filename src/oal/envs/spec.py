@@ -1,7 +1,7 @@
 """What an environment looks like: its spaces, sizes and time limit, and the scale of its actions.
 
 Inside oal observations are flat float32 vectors and actions are *encoded*: continuous ones scaled to [-1, 1], discrete
-ones one-hot.
+ones one-hot. Actions of several discrete parts (MultiDiscrete, MultiBinary) are one choice among all combinations.
 """
 
 import importlib
@@ -28,6 +28,8 @@ Act = Callable[[np.ndarray], np.ndarray]
 LARGEST = 1 << 62
 MAX_OBSERVATION = 1 << 18
 """Numbers of an observation: some more than the pixels of an Atari game's screen."""
+MAX_COMBINATIONS = 4_096
+"""Of the parts of an action: the players sum over all of them, and each has its own output of the networks."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,22 @@ class EnvSpec:
     horizon: int = 0
     observation_space: str = ""
     """As JSON, where observations are something else than flat vectors."""
+    action_counts: tuple[int, ...] = ()
+    """How many values each part of an action has, where it has several discrete ones; action_size is their product."""
+    action_starts: tuple[int, ...] = ()
+    """The first value of each part."""
 
     def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "observation_space" or value}
+        optional = ("observation_space", "action_counts", "action_starts")
+        return {name: value for name, value in asdict(self).items() if name not in optional or value}
+
+    @property
+    def combinations(self) -> np.ndarray | None:
+        """The actions in the order of their numbers [A, *action_shape], where they have several discrete parts."""
+        if not self.action_counts:
+            return None
+        parts = np.stack(np.unravel_index(np.arange(self.action_size), self.action_counts), axis=1)
+        return (parts + np.array(self.action_starts, np.int64)).reshape(self.action_size, *self.action_shape)
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "EnvSpec":
@@ -114,6 +129,7 @@ class EnvSpec:
         if not is_whole(self.action_start) or not -LARGEST <= self.action_start <= LARGEST:
             raise InputError(f"{where} action_start is {shortened(self.action_start)}: it must be a whole number")
         if self.kind == "discrete":
+            self._check_parts(where)
             return
         for name in ("action_low", "action_high"):
             bounds = getattr(self, name)
@@ -123,6 +139,20 @@ class EnvSpec:
         shape = self.action_shape
         if not isinstance(shape, tuple) or not all(map(is_whole, shape)) or math.prod(shape) != self.action_size:
             raise InputError(f"{where} action_shape is {shortened(shape)}, of {self.action_size} numbers")
+
+    def _check_parts(self, where: str) -> None:
+        counts, starts, shape = self.action_counts, self.action_starts, self.action_shape
+        if not counts:
+            return
+        for name, values, low in (("action_counts", counts, 1), ("action_starts", starts, -LARGEST)):
+            if not isinstance(values, tuple) or not all(is_whole(v) and low <= v <= LARGEST for v in values):
+                raise InputError(f"{where} {name} is {shortened(values)}: it must list whole numbers")
+        fits = isinstance(shape, tuple) and all(map(is_whole, shape)) and math.prod(shape) == len(counts) == len(starts)
+        if not fits or math.prod(counts) != self.action_size or self.action_size > MAX_COMBINATIONS:
+            raise InputError(
+                f"{where} action_counts {shortened(counts)}, action_starts {shortened(starts)} and action_shape "
+                f"{shortened(shape)} do not make {self.action_size} actions"
+            )
 
 
 def id_from_file(env_id: Any, where: str, *, trust: bool = False) -> str:
@@ -188,8 +218,10 @@ def describe(env: gym.Env | VectorEnv, *, horizon: int | None = None) -> EnvSpec
             action_shape=tuple(action_space.shape),
             **common,
         )
+    if isinstance(action_space, (spaces.MultiDiscrete, spaces.MultiBinary)):
+        return EnvSpec(kind="discrete", **_parts(env_id, action_space), **common)
     raise InputError(
-        f"{env_id}: actions of {action_space} are not supported; Box and Discrete are{_as_one(action_space)}"
+        f"{env_id}: actions of {action_space} are not supported; Box, Discrete, MultiDiscrete and MultiBinary are"
     )
 
 
@@ -201,16 +233,19 @@ def _space_text(space: spaces.Space) -> str:
         return ""
 
 
-def _as_one(space: spaces.Space) -> str:
-    """Say how actions of several discrete parts become one number."""
-    if not isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary)):
-        return ""
-    counts = space.nvec.ravel().tolist() if isinstance(space, spaces.MultiDiscrete) else [2] * int(np.prod(space.shape))
+def _parts(env_id: str, space: spaces.MultiDiscrete | spaces.MultiBinary) -> dict[str, Any]:
+    """Describe actions of several discrete parts, which are learned as one choice among their combinations."""
+    shape = tuple(int(size) for size in space.shape or ())
+    counts, starts = (2,) * math.prod(shape), (0,) * math.prod(shape)
+    if isinstance(space, spaces.MultiDiscrete):
+        counts, starts = tuple(space.nvec.ravel().tolist()), tuple(space.start.ravel().tolist())
     total = math.prod(counts)
-    return (
-        f": number its {total:,} combinations, as with gymnasium.wrappers.TransformAction(env, lambda i: "
-        f"numpy.array(numpy.unravel_index(i, {shortened(tuple(counts))})), gymnasium.spaces.Discrete({total}))"
-    )
+    if total > MAX_COMBINATIONS:
+        raise InputError(
+            f"{env_id}: actions of {space} have {total:,} combinations, at most {MAX_COMBINATIONS:,} are learned as "
+            "one choice: leave some out with a gymnasium.ActionWrapper"
+        )
+    return {"action_size": total, "action_shape": shape, "action_counts": counts, "action_starts": starts}
 
 
 def time_limit(env: gym.Env | VectorEnv) -> int | None:
@@ -239,12 +274,13 @@ class ActionCodec:
         self._is_centred = not self._centre.any()
         self._is_flat = len(spec.action_shape) == 1
         self._is_discrete = spec.kind == "discrete"
+        self._combinations = spec.combinations
 
     def encode(self, actions: np.ndarray) -> np.ndarray:
         """Environment actions [n, ...] -> encoded [n, A]: scaled to [-1, 1], or one-hot."""
         actions = np.asarray(actions)
         if self.spec.kind == "discrete":
-            index = actions.reshape(len(actions)).astype(np.int64) - self.spec.action_start
+            index = self._numbers(actions)
             if len(index) and not (index.min() >= 0 and index.max() < self.spec.action_size):
                 raise InputError(f"an action lies outside the {self.spec.action_size} actions of {self.spec.env_id}")
             return np.eye(self.spec.action_size, dtype=np.float32)[index]
@@ -252,6 +288,20 @@ class ActionCodec:
         if flat.shape[1] != self.spec.action_size:
             raise InputError(f"actions have {flat.shape[1]} numbers, {self.spec.env_id} takes {self.spec.action_size}")
         return flat if self._is_unit else (flat - self._centre) / self._half
+
+    def _numbers(self, actions: np.ndarray) -> np.ndarray:
+        """Number discrete actions from 0."""
+        if self._combinations is None:
+            return actions.reshape(len(actions)).astype(np.int64) - self.spec.action_start
+        counts, starts = np.array(self.spec.action_counts), np.array(self.spec.action_starts)
+        if actions.shape[1:] != self.spec.action_shape:
+            raise InputError(
+                f"actions have the shape {actions.shape[1:]}, those of {self.spec.env_id} {self.spec.action_shape}"
+            )
+        parts = actions.reshape(len(actions), -1).astype(np.int64) - starts
+        if not ((parts >= 0) & (parts < counts)).all():
+            raise InputError(f"an action lies outside the combinations of {self.spec.env_id}")
+        return np.ravel_multi_index(tuple(parts.T), self.spec.action_counts)
 
     def decode(self, encoded: np.ndarray) -> Any:
         """Encoded actions [n, A] -> a sequence of n environment actions; continuous ones are clipped to the bounds."""
@@ -265,6 +315,8 @@ class ActionCodec:
         This runs once per environment step: each operation is a percent of a fast simulator's step.
         """
         if self._is_discrete:
+            if self._combinations is not None:
+                return list(self._combinations[encoded.argmax(axis=1)])
             start = self.spec.action_start
             return [index + start for index in encoded.argmax(axis=1).tolist()]
         scaled = encoded if self._is_unit else encoded * self._half

@@ -78,7 +78,9 @@ def _spaces(env: gym.Env, horizon: int | None) -> tuple[list[Finding], EnvSpec |
         shown, kept = f"{type(observed).__name__}: {keys}", f"joined in this order into {spec.observation_size} numbers"
     elif spec.space is not None:
         shown, kept = f"{observed}", f"flattened into {spec.observation_size} numbers"
-    if spec.kind == "discrete":
+    if spec.action_counts:
+        actions = f"{acting}", f"one choice among {spec.action_size} combinations"
+    elif spec.kind == "discrete":
         last = spec.action_start + spec.action_size - 1
         actions = f"Discrete, {spec.action_start} to {last}", f"a choice among {spec.action_size}"
     else:

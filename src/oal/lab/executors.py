@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from oal.base import stopping
+from oal.base import console, opening, stopping
 from oal.base.folder import RunFolder
 from oal.errors import InputError, MissingExtraError, at_least
 from oal.lab import worker
@@ -29,6 +29,10 @@ GRACE_SECONDS = 60.0
 """How long a worker that is told to stop may take to come to the end of a block and write a checkpoint."""
 SYNC_SECONDS = 30.0
 """How often an unfinished run is uploaded to a storage, and its records downloaded from there."""
+HEAD_SECONDS = 5.0
+"""How often the head of a cluster is asked whether it is there: a minute after it is gone Ray ends this process."""
+RETURN_SECONDS = 600.0
+"""How long to wait for a head that is gone."""
 LOG = "worker.log"
 """What a run's workers say, in the run folder: when they began, from which step, and how they ended."""
 
@@ -88,8 +92,7 @@ class WorkerProcess:
         log = Path(job.folder) / LOG
         try:
             log.parent.mkdir(parents=True, exist_ok=True)
-            if log.is_symlink():
-                raise InputError(f"{log} is a link, and what it leads to is not this run's: remove it")
+            opening.check_target(log)
             with log.open("ab") as output:
                 self._process = subprocess.Popen(
                     # -P: a gymnasium.py in the current folder is not the library
@@ -215,7 +218,8 @@ def _attempt(job: Job, upload: Callable[[], None]) -> tuple[int | None, str]:
         while (ending := process.ending()) is None:
             time.sleep(0.2)
             if time.monotonic() - uploaded > SYNC_SECONDS:
-                upload()
+                with suppress(InputError):  # the last one, which counts, says what is wrong
+                    upload()
                 uploaded = time.monotonic()
     finally:
         process.ask_to_stop()
@@ -241,17 +245,21 @@ class RayCluster:
         except ImportError:
             raise MissingExtraError("ray", extra="ray", needed_for="a sweep on a Ray cluster") from None
         self._storage = None if storage is None else Storage(storage)
-        self._ray = ray
+        self._ray, self._address = ray, address
         self._own = not ray.is_initialized()
         if self._own:
-            _check_reachable(address)
-            try:
-                ray.init(address=address, log_to_driver=False, logging_level="error")
-            except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-                raise InputError(_unreachable(address, error)) from None
+            self._connect()
         self._attempt = ray.remote(num_cpus=1, max_retries=0)(attempt)
+        self._head = str(ray.get_runtime_context().gcs_address)
         self._jobs: dict[Any, Job] = {}
-        self._downloaded = time.monotonic()
+        self._downloaded = self._asked = time.monotonic()
+
+    def _connect(self) -> None:
+        _check_reachable(self._address)
+        try:
+            self._ray.init(address=self._address, log_to_driver=False, logging_level="error")
+        except (OSError, RuntimeError, ValueError, self._ray.exceptions.RayError) as error:
+            raise InputError(_unreachable(self._address, error)) from None
 
     def start(self, job: Job) -> None:
         if self._storage is not None:
@@ -261,12 +269,37 @@ class RayCluster:
         self._jobs[self._attempt.remote(job.to_json(), self._storage and self._storage.url)] = job
 
     def ended(self, timeout: float) -> list[Ending]:
+        if self._own and time.monotonic() - self._asked > HEAD_SECONDS:
+            if not _reachable(self._head):
+                return self._returned()
+            self._asked = time.monotonic()
         if self._storage is not None and time.monotonic() - self._downloaded > SYNC_SECONDS:
             for job in self._jobs.values():
-                self._download(job, only=("metrics.jsonl", "status.json"))
+                with suppress(InputError):  # only to show how far it is
+                    self._download(job, only=("metrics.jsonl", "status.json"))
             self._downloaded = time.monotonic()
         done, _ = self._ray.wait(list(self._jobs), num_returns=1, timeout=timeout)
         return [self._ending(task, self._jobs.pop(task)) for task in done]
+
+    def _returned(self) -> list[Ending]:
+        """Wait until a head that is gone is back; what was under way has ended, and goes on from its checkpoints."""
+        jobs, self._jobs = list(self._jobs.values()), {}
+        self._ray.shutdown()
+        console.say(f"the cluster's head {self._head} is gone: waiting for it to come back", err=True)
+        deadline = time.monotonic() + RETURN_SECONDS
+        while True:
+            stopping.check()
+            with suppress(InputError):
+                self._connect()
+                break
+            if time.monotonic() > deadline:
+                raise InputError(
+                    f"the head of the Ray cluster, {self._head}, is gone since {RETURN_SECONDS:.0f} seconds: start it "
+                    "again, and the sweep too, which goes on from its checkpoints"
+                )
+            time.sleep(1.0)
+        self._head, self._asked = str(self._ray.get_runtime_context().gcs_address), time.monotonic()
+        return [Ending(job, None, "the cluster's head was gone") for job in jobs]
 
     def _download(self, job: Job, *, only: tuple[str, ...] = ()) -> None:
         if self._storage is not None:
@@ -275,9 +308,14 @@ class RayCluster:
     def _ending(self, task: Any, job: Job) -> Ending:
         try:
             code, reason = self._ray.get(task)
+        except self._ray.exceptions.RayTaskError as error:  # what the attempt itself raised
+            code, reason = None, _first_line(error.cause)
         except self._ray.exceptions.RayError as error:  # the worker or its node is gone
-            code, reason = None, (str(error).strip().splitlines() or [type(error).__name__])[0]
-        self._download(job)
+            code, reason = None, _first_line(error)
+        try:
+            self._download(job)
+        except InputError as error:
+            code, reason = None, str(error)
         return Ending(job, code, reason)
 
     def stop(self) -> None:
@@ -286,7 +324,8 @@ class RayCluster:
         if self._jobs:
             self._ray.wait(list(self._jobs), num_returns=len(self._jobs), timeout=GRACE_SECONDS)
         for job in self._jobs.values():
-            self._download(job)
+            with suppress(InputError):  # what is there stays in the storage
+                self._download(job)
         self._jobs = {}
         if self._own:
             self._ray.shutdown()
@@ -303,9 +342,20 @@ def _check_reachable(address: str) -> None:
         raise InputError(_unreachable(address, error)) from None
 
 
+def _reachable(address: str) -> bool:
+    try:
+        _check_reachable(address)
+    except InputError:
+        return False
+    return True
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def _unreachable(address: str, error: Exception) -> str:
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return (
-        f"no Ray cluster can be reached at '{address}' ({reason}): start one with  ray start --head  and join it from "
-        "the other machines with  ray start --address HOST:PORT"
+        f"no Ray cluster can be reached at '{address}' ({_first_line(error)}): start one with  ray start --head  and "
+        "join it from the other machines with  ray start --address HOST:PORT"
     )

@@ -2,17 +2,20 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from oal.base import files
+from oal.base import files, opening
 from oal.errors import InputError, MissingExtraError
 
 _FIRST, _LAST = ("metrics.jsonl",), ("checkpoint.previous.safetensors", "checkpoint.safetensors", "status.json")
 """The records up to a checkpoint are there before it, and the status, which says what is done, comes last."""
 _PART = ".part"
+PAUSES = (0.1, 0.5, 2.0, 8.0)
+"""Seconds before a copy that failed is tried again."""
 
 
 class Storage:
@@ -42,9 +45,12 @@ class Storage:
         A process that trains there meanwhile replaces files: all are opened first, so that the checkpoint that is
         uploaded is not newer than the records uploaded before it.
         """
-        found = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
+        found = [path for path in folder.iterdir() if not path.is_dir() and not path.name.startswith(".")]
         with ExitStack() as stack, self._naming(name):
-            opened = {path: stack.enter_context(path.open("rb")) for path in sorted(found, key=_order, reverse=True)}
+            opened = {
+                path: stack.enter_context(opening.opened(path, inside=folder))
+                for path in sorted(found, key=_order, reverse=True)
+            }
             self._fs.makedirs(f"{self._root}/{name}", exist_ok=True)
             for path, source in reversed(opened.items()):
                 status = os.fstat(source.fileno())  # of what was opened: the path may be another file by now
@@ -52,10 +58,25 @@ class Storage:
                 if self._pushed.get(path) == stamp:
                     continue
                 target = f"{self._root}/{name}/{path.name}"
-                with self._fs.open(target + _PART, "wb") as output:
-                    shutil.copyfileobj(source, output)
-                self._fs.mv(target + _PART, target)
+                self._tried(lambda source=source, target=target: self._upload(source, target))
                 self._pushed[path] = stamp
+
+    def _upload(self, source: BinaryIO, target: str) -> None:
+        source.seek(0)
+        with self._fs.open(target + _PART, "wb") as output:
+            shutil.copyfileobj(source, output)
+        self._fs.mv(target + _PART, target)
+
+    def _tried(self, work: Callable[[], None]) -> None:
+        """Do something again that the storage has refused: those behind a network do so now and then."""
+        for pause in (*PAUSES, None):
+            try:
+                work()
+                return
+            except OSError:
+                if pause is None:
+                    raise
+                time.sleep(pause)
 
     def pull(self, name: str, folder: Path, *, only: tuple[str, ...] = ()) -> None:
         """Download a run's files, or only those with the names in `only`."""
@@ -71,7 +92,7 @@ class Storage:
                 if file.endswith(_PART) or unchanged or (only and file not in only):
                     continue
                 with files.replacing(target) as temporary:
-                    self._fs.get_file(path, str(temporary))
+                    self._tried(lambda path=path, temporary=temporary: self._fs.get_file(path, str(temporary)))
                 self._pulled[target] = version
 
     @contextmanager

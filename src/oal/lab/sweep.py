@@ -551,8 +551,10 @@ def _step(folder: RunFolder) -> int:
 
 def _tail(path: Path, lines: int = 30) -> str:
     try:
-        return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
-    except OSError:
+        with opening.opened(path, inside=path.parent) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - MAX_TEXT))
+            return "\n".join(file.read(MAX_TEXT).decode("utf-8", "replace").splitlines()[-lines:])
+    except (InputError, OSError):
         return ""
 
 

@@ -22,6 +22,10 @@ Estimator = Callable[[Scores], Array]
 
 LEVEL = 0.95
 REPLICATIONS = 10_000
+MOST_NUMBERS = 4_000_000
+"""Numbers of resampled scores that are in memory at a time."""
+MANY_RUNS = 50
+"""With more runs than so many, fewer replications: the limits move less from one to the next."""
 
 
 class Interval(NamedTuple):
@@ -83,11 +87,12 @@ def profile(scores: Scores, thresholds: Array) -> Array:
 
 def improvement(first: Scores, second: Scores) -> Array:
     """Return the probability that a run of the first beats one of the second on the same task; a draw counts half."""
-    chances = []
-    for x, y in zip(first, second, strict=True):
-        difference = x[..., :, None] - y[..., None, :]
-        chances.append(((np.sign(difference) + 1) / 2).mean(axis=(-2, -1)))
-    return np.mean(chances, axis=0)
+    return np.mean([_wins(x, y).mean(axis=(-2, -1)) for x, y in zip(first, second, strict=True)], axis=0)
+
+
+def _wins(x: Array, y: Array) -> Array:
+    """Return [..., i, j]: 1 where run i of the first is better than run j of the second, 0.5 for a draw."""
+    return (np.sign(x[..., :, None] - y[..., None, :]) + 1) / 2
 
 
 AGGREGATES: dict[str, Estimator] = {
@@ -106,11 +111,18 @@ def resample(scores: Scores, replications: int, rng: np.random.Generator) -> lis
 
     The points of a curve are resampled together, since a seed is one whole run.
     """
-    drawn = []
-    for task in scores:
-        seeds = task.shape[-1]
-        drawn.append(task[..., rng.integers(seeds, size=(replications, seeds))])
-    return drawn
+    return [task[..., chosen] for task, chosen in zip(scores, _chosen(scores, replications, rng), strict=True)]
+
+
+def _chosen(scores: Scores, replications: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+    """Draw which seeds each replication takes, [replications, seeds] for each task."""
+    return [rng.integers(task.shape[-1], size=(replications, task.shape[-1])) for task in scores]
+
+
+def _enough(replications: int, *scores: Scores) -> int:
+    """Return how many of the replications asked for are made of so many runs, so that the work has a bound."""
+    runs = max(sum(task.shape[-1] for task in each) for each in scores)
+    return min(replications, max(1_000, replications * MANY_RUNS // max(runs, MANY_RUNS)))
 
 
 def rescaled(scores: Scores, drawn: Scores) -> list[Array]:
@@ -142,8 +154,15 @@ def band(estimator: Estimator, scores: Scores, *, replications: int = 1_000, see
     value = estimator(scores)
     if not known(scores):
         return Band(value, np.full_like(value, np.nan), np.full_like(value, np.nan))
-    drawn = resample(scores, replications, np.random.default_rng(seed))
-    error = estimator(rescaled(scores, drawn)).std(axis=-1)
+    rng, replications = np.random.default_rng(seed), _enough(replications, scores)
+    chosen = _chosen(scores, replications, rng)
+    # a thousand runs of many points each would fill the memory if all replications were made at once
+    rows = max(1, MOST_NUMBERS // max(sum(task.size for task in scores), 1))
+    parts = []
+    for at in range(0, replications, rows):
+        drawn = [task[..., index[at : at + rows]] for task, index in zip(scores, chosen, strict=True)]
+        parts.append(estimator(rescaled(scores, drawn)))
+    error = np.concatenate(parts, axis=-1).std(axis=-1)
     variances = np.stack([task.var(axis=-1, ddof=1) / task.shape[-1] for task in scores])
     freedom = satterthwaite(variances, [task.shape[-1] - 1 for task in scores])
     half_width = t.ppf(0.5 + LEVEL / 2, freedom) * error
