@@ -29,9 +29,9 @@ STYLE = {
 
 @contextmanager
 def picture(
-    path: str | os.PathLike[str], *, columns: int = 1, width: float = 5.0, height: float = 3.6
+    path: str | os.PathLike[str], *, columns: int = 1, rows: int = 1, width: float = 5.0, height: float = 3.6
 ) -> Iterator[Any]:
-    """Yield `columns` axes side by side (one if 1); at the end save `path`.png and `path`.svg. No screen is used."""
+    """Yield `rows` of `columns` axes (one if 1); at the end save `path`.png and `path`.svg. No screen is used."""
     import matplotlib
     from cycler import cycler
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -39,9 +39,9 @@ def picture(
 
     style: dict[Any, Any] = {**STYLE, "axes.prop_cycle": cycler(color=COLOURS)}
     with matplotlib.rc_context(style):
-        figure = Figure(figsize=(width * columns, height), layout="constrained")
+        figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
         FigureCanvasAgg(figure)
-        axes = figure.subplots(1, columns)
+        axes = figure.subplots(rows, columns)
         yield axes
         for suffix in (".png", ".svg"):
             metadata = {"Date": None} if suffix == ".svg" else {}

@@ -64,7 +64,7 @@ def kl_minimum(edge_to, edge_weight, start, stop, inverse, V, below, epsilon, ou
             return outside + math.exp(divergence - epsilon) / first
     # Newton's method on x = outside - nu, held between values on either side of the solution
     low, high = 0.0, np.inf
-    x = math.sqrt(square / (2.0 * epsilon))
+    x = max(math.sqrt(square / (2.0 * epsilon)), 1e-9 * (mean - outside))
     first = 1.0
     for _ in range(MOST_STEPS):
         first, second, divergence = 0.0, 0.0, 0.0
@@ -88,10 +88,8 @@ def kl_minimum(edge_to, edge_weight, start, stop, inverse, V, below, epsilon, ou
 
 
 @jit
-def bernoulli_end(p, epsilon, upwards):
-    """Return the q furthest above (or below) p with kl(p, q) <= epsilon, between two coins' divergences."""
-    if not upwards:
-        return 1.0 - bernoulli_end(1.0 - p, epsilon, True)
+def bernoulli_most(p, epsilon):
+    """Return the largest q with kl(p, q) <= epsilon, of two coins."""
     if p >= 1.0 or epsilon <= 0.0:
         return p
     if p <= 0.0:
@@ -110,6 +108,12 @@ def bernoulli_end(p, epsilon, upwards):
             low = x
         x -= excess * x * (1.0 - x) / (x - p)
     return min(max(x, p), 1.0)
+
+
+@jit
+def bernoulli_least(p, epsilon):
+    """Return the least q with kl(p, q) <= epsilon, of two coins."""
+    return 1.0 - bernoulli_most(1.0 - p, epsilon)
 
 
 @jit

@@ -128,10 +128,12 @@ PRESETS |= {
     "soar": dataclasses.replace(PRESETS["default"], models=4),
     "mb-tail": Settings(
         bonus_scale=0.001,
+        cost_step_scale=10.0,
         pooled=None,
         expert_model=True,
         expert_estimate="transition-aware",
-        explore=0.05,
+        explore=0.02,
+        plan_iterations=2000,
     ),
 }
 

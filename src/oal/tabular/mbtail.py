@@ -18,10 +18,10 @@ import math
 
 import numpy as np
 
-from oal.tabular.algorithm2 import count_trajectory, estimate_occupancy, roll_out, set_linear_costs, update_weights
+from oal.tabular.algorithm2 import set_linear_costs, update_weights
 from oal.tabular.costsets import BOX
 from oal.tabular.fastmath import jit
-from oal.tabular.ledger import settle
+from oal.tabular.optimism import count_episode, occupy, play_episode
 from oal.tabular.slots import has_room
 from oal.tabular.transition_aware import cover_slots, estimate_expert
 
@@ -37,12 +37,10 @@ def play(slots, rules, counted, kind, truth, ledger, weights, stream, regrets, t
     k = 0
     while k < len(regrets) and room:
         choose(slots, rules, kind)
-        roll_out(slots, rules, truth, stream, states, actions)
+        regrets[k] = play_episode(slots, rules, counted, truth, ledger, weights, stream, states, actions)
         if keep:
             trajectories[k, 0] = states
             trajectories[k, 1] = actions
-        if ledger.exact:
-            regrets[k, 0], regrets[k, 1] = settle(slots, counted, truth, ledger, weights)
         if count(slots, rules, weights, states, actions):
             room = has_room(slots, rules)
         k += 1
@@ -62,11 +60,8 @@ def choose(slots, rules, kind):
 @jit
 def count(slots, rules, weights, states, actions):
     """Account for an episode that no player learns from; return whether something new was opened."""
-    estimate_occupancy(slots, rules)
-    opened = count_trajectory(slots, rules, states, actions)
-    if opened and rules.cost_set != BOX:
-        set_linear_costs(slots, rules, weights)
-    return opened
+    occupy(slots, rules)
+    return count_episode(slots, rules, weights, states, actions)
 
 
 @jit
@@ -124,7 +119,7 @@ def plan(slots, rules, covered, weights, iterations, cost_step):
         estimate_expert(slots, rules, covered, actions_at, mass)
     for _ in range(iterations):
         respond(slots, rules)
-        estimate_occupancy(slots, rules)
+        occupy(slots, rules)
         if rules.cost_set == BOX:
             for h in range(H):
                 for slot in range(slots.base[h], slots.base[h] + slots.counts[h]):
@@ -136,10 +131,12 @@ def plan(slots, rules, covered, weights, iterations, cost_step):
             set_linear_costs(slots, rules, weights)
     for h in range(H):
         for slot in range(slots.base[h], slots.base[h] + slots.counts[h]):
-            mass_here = slots.occupancy_sum[slot].sum()
-            if mass_here > 0.0:
+            total = 0.0
+            for a in range(A):
+                total += slots.occupancy_sum[slot, a]
+            if total > 0.0:
                 for a in range(A):
-                    p = slots.occupancy_sum[slot, a] / mass_here
+                    p = slots.occupancy_sum[slot, a] / total
                     slots.policy[slot, a] = p
                     slots.logits[slot, a] = math.log(p) if p > 0.0 else -np.inf
     slots.occupancy_sum[:] = played

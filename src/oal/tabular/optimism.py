@@ -26,7 +26,7 @@ from oal.tabular.algorithm2 import (
     update_players,
     update_weights,
 )
-from oal.tabular.confidence import bernoulli_end, interval_minimum, kl_minimum, kl_radius
+from oal.tabular.confidence import bernoulli_least, bernoulli_most, interval_minimum, kl_minimum, kl_radius
 from oal.tabular.costsets import BOX
 from oal.tabular.fastmath import exponentials, jit
 from oal.tabular.ledger import settle
@@ -54,6 +54,33 @@ class Bounds(NamedTuple):
     elsewhere: Array  # [rows, A] of all states together that were never seen to follow
 
 
+# The parts of Algorithm 2 are inlined wherever they are called; compiled once here, for the callers of this kind.
+
+
+@jit
+def play_episode(slots, rules, counted, truth, ledger, weights, stream, states, actions):
+    """Play an episode; return the regret so far, true and empirical, if it is kept."""
+    roll_out(slots, rules, truth, stream, states, actions)
+    if ledger.exact:
+        return settle(slots, counted, truth, ledger, weights)
+    return 0.0, 0.0
+
+
+@jit
+def occupy(slots, rules):
+    """Estimate the policy's occupancy with the model."""
+    estimate_occupancy(slots, rules)
+
+
+@jit
+def count_episode(slots, rules, weights, states, actions):
+    """Count a trajectory; return whether something new was opened."""
+    opened = count_trajectory(slots, rules, states, actions)
+    if opened and rules.cost_set != BOX:
+        set_linear_costs(slots, rules, weights)
+    return opened
+
+
 @jit
 def learn(slots, rules, counted, options, truth, ledger, weights, stream, first, regrets, trajectories, keep):
     """Run from episode `first` until `regrets` or the slots are full; return how many episodes were done.
@@ -67,12 +94,10 @@ def learn(slots, rules, counted, options, truth, ledger, weights, stream, first,
     room = has_room(slots, rules)
     k = 0
     while k < len(regrets) and room:
-        roll_out(slots, rules, truth, stream, states, actions)
+        regrets[k] = play_episode(slots, rules, counted, truth, ledger, weights, stream, states, actions)
         if keep:
             trajectories[k, 0] = states
             trajectories[k, 1] = actions
-        if ledger.exact:
-            regrets[k, 0], regrets[k, 1] = settle(slots, counted, truth, ledger, weights)
         if step(slots, rules, options, bounds, actions_at, mass, weights, first + k, states, actions):
             room = has_room(slots, rules)
         k += 1
@@ -90,7 +115,7 @@ def update_from(slots, rules, options, weights, k, states, actions):
 @jit
 def step(slots, rules, options, bounds, actions_at, mass, weights, k, states, actions):
     """Estimate, evaluate, update both players, count; return whether something new was opened."""
-    estimate_occupancy(slots, rules)
+    occupy(slots, rules)
     if options.covered.used:
         estimate_expert(slots, rules, options.covered, actions_at, mass)
     if options.optimism == BONUS:
@@ -98,13 +123,11 @@ def step(slots, rules, options, bounds, actions_at, mass, weights, k, states, ac
     else:
         evaluate(slots, rules, options, bounds)
         mirror_steps(slots, rules, weights, float(k))
-    opened = count_trajectory(slots, rules, states, actions)
+    opened = count_episode(slots, rules, weights, states, actions)
     if rules.models > 0:
         count_member(slots, rules, states, actions, (k - 1) % rules.models)
     if options.optimism == INTERVALS:
         bound_visited(slots, rules, options, bounds, states, actions)
-    if opened and rules.cost_set != BOX:
-        set_linear_costs(slots, rules, weights)
     return opened
 
 
@@ -251,9 +274,9 @@ def bound_row(slots, rules, options, bounds, row, a):
     epsilon = rules.bonus_scale * kl_radius(n, 2, options.failure / S) / n
     for e in range(start, start + known):
         p = slots.edge_weight[e] / n
-        bounds.low[e] = bernoulli_end(p, epsilon, False)
-        bounds.high[e] = bernoulli_end(p, epsilon, True)
-    bounds.elsewhere[row, a] = (S - known) * bernoulli_end(0.0, epsilon, True)
+        bounds.low[e] = bernoulli_least(p, epsilon)
+        bounds.high[e] = bernoulli_most(p, epsilon)
+    bounds.elsewhere[row, a] = (S - known) * bernoulli_most(0.0, epsilon)
 
 
 @jit

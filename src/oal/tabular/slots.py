@@ -155,7 +155,8 @@ def add_edge(slots, row, a, to, weight):
         for e in range(used):
             slots.edge_to[fresh + e] = slots.edge_to[start + e]
             slots.edge_weight[fresh + e] = slots.edge_weight[start + e]
-            slots.member_weight[fresh + e] = slots.member_weight[start + e]
+            for member in range(slots.member_weight.shape[1]):
+                slots.member_weight[fresh + e, member] = slots.member_weight[start + e, member]
         slots.edges_used[0] += room
         slots.edge_start[row, a] = fresh
         slots.edge_capacity[row, a] = room

@@ -155,10 +155,9 @@ def estimate_expert(slots, rules, covered, actions_at, mass):
     for i in range(len(covered.rest_step)):
         expert[base[covered.rest_step[i]] + covered.rest_place[i], covered.rest_action[i]] += covered.rest_share[i]
     features = rules.expert_features
-    if len(features) > 0:
-        features[:] = 0.0
+    for i in range(len(features)):
+        features[i] = 0.0
         for h in range(rules.horizon):
             for slot in range(base[h], base[h] + count[h]):
-                seen = expert[slot].sum()
-                if seen > 0.0:
-                    features += seen * rules.features[slots.state[slot]]
+                for a in range(rules.n_actions):
+                    features[i] += expert[slot, a] * rules.features[slots.state[slot], i]
