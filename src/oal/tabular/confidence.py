@@ -99,6 +99,8 @@ def bernoulli_most(p, epsilon):
     for _ in range(MOST_STEPS):
         if not low < x < high:
             x = 0.5 * (low + high)
+        if x >= 1.0 - 1e-15:
+            return 1.0
         excess = p * math.log(p / x) + (1.0 - p) * math.log((1.0 - p) / (1.0 - x)) - epsilon
         if abs(excess) <= 1e-11 * epsilon:
             break
