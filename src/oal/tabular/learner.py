@@ -29,6 +29,7 @@ from oal.tabular.costsets import KINDS, CostSet
 from oal.tabular.ledger import open_ledger
 from oal.tabular.mdp import FiniteMDP, Trajectories, expert_policy, occupancy, policy_of_occupancy
 from oal.tabular.sampler import Environment, Sampler
+from oal.tabular.transition_aware import EXPERT_ESTIMATES
 
 FORMAT = 1
 KIND = "oal.TabularOAL"
@@ -38,7 +39,6 @@ PART_SECONDS = 0.25
 CONFIDENCE_SETS = {"kl": optimism.KL, "intervals": optimism.INTERVALS}
 SPREADS = {"least": optimism.LEAST, "deviation": optimism.SPREAD}
 EXPLORERS = {"reward-free": mbtail.REWARD_FREE, "uniform": mbtail.UNIFORM}
-EXPERT_ESTIMATES = ("empirical", "transition-aware")
 
 
 @dataclass(frozen=True)

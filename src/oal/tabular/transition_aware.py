@@ -24,6 +24,8 @@ from oal.tabular.passes import Index
 from oal.tabular.problem import FiniteMDP, Trajectories
 from oal.tabular.slots import find
 
+EXPERT_ESTIMATES = ("empirical", "transition-aware")
+
 
 def covered_actions(demos: Trajectories, shape: tuple[int, int, int]) -> tuple[Index, Trajectories]:
     """Return the expert's action at each (h, s) that the first half covers, -1 elsewhere, and the other half.
