@@ -84,9 +84,7 @@ def interval_least(p: np.ndarray, V: np.ndarray, epsilon: float) -> float:
     return float(found.fun)
 
 
-def transition_aware(
-    demos: Trajectories, p: np.ndarray, mu: np.ndarray, shape: tuple[int, int, int]
-) -> np.ndarray:
+def transition_aware(demos: Trajectories, p: np.ndarray, mu: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
     """The estimator, trajectory by trajectory of states: their probabilities, and whether they are covered."""
     H, S, A = shape
     shown: dict[tuple[int, int], set[int]] = {}
@@ -159,7 +157,9 @@ class ReferenceNewer(ReferenceOAL):
             if n[h, s, a] == 0:
                 found[s, a] = V.min()
             elif settings.bonus == "kl":
-                found[s, a] = kl_least(p_bar[h, s, a], V, settings.bonus_scale * radius(n[h, s, a], S, failure) / n[h, s, a])
+                found[s, a] = kl_least(
+                    p_bar[h, s, a], V, settings.bonus_scale * radius(n[h, s, a], S, failure) / n[h, s, a]
+                )
             else:
                 epsilon = settings.bonus_scale * radius(n[h, s, a], 2, failure / S) / n[h, s, a]
                 found[s, a] = interval_least(p_bar[h, s, a], V, epsilon)

@@ -203,10 +203,14 @@ class Table:
         symbol = self.grid.symbol
         if symbol not in (statement.axis, statement.held):
             return
-        places = self.grid.along if statement.held == symbol else self.grid.variants
-        for held in places if statement.at is None else (place for place in statement.at if place in places):
+        along = statement.held == symbol
+        places = self.grid.along if along else self.grid.variants
+        if statement.at is not None:
+            # a grid of a slow task is shorter
+            places = [place for place in statement.at if place in places] if along else statement.at
+        for held in places:
             for pair in statement.pairs:
-                keys = [(held, side) if statement.held == symbol else (side, held) for side in pair]
+                keys = [(held, side) if along else (side, held) for side in pair]
                 named = " against ".join(self._named(statement.axis, side) for side in pair)
                 difference = saved(*(self.values(key) for key in keys), paired=statement.paired)
                 of = f"{self.grid.of}, " if self.grid.of else ""

@@ -1,8 +1,8 @@
 """Sets of transition probabilities that hold the true ones, and the least next value within them.
 
-The theorem's bonus bounds |(p_bar - p) V| by the L1 distance times H. These sets are tighter and need no K: both rest on
-the time-uniform deviation inequality of Jonsson et al. (2020, "Planning in Markov Decision Processes with Gap-Dependent
-Sample Complexity", Proposition 1): for m outcomes, with probability 1 - x, for all n at once,
+The theorem's bonus bounds |(p_bar - p) V| by the L1 distance times H. These sets are tighter and need no K: both rest
+on the time-uniform deviation inequality of Jonsson et al. (2020, "Planning in Markov Decision Processes with
+Gap-Dependent Sample Complexity", Proposition 1): for m outcomes, with probability 1 - x, for all n at once,
 
     n KL(p_hat_n, p) <= log(1/x) + (m - 1) log(e (1 + n / (m - 1))).
 
@@ -120,7 +120,7 @@ def bernoulli_least(p, epsilon):
 
 @jit
 def interval_minimum(edge_to, low, high, start, stop, V, below, elsewhere, outside):
-    """Return min q V over distributions with `low <= q <= high`, and at most `elsewhere` on states never seen to follow.
+    """Return min q V over distributions with `low <= q <= high`, and at most `elsewhere` on states that never followed.
 
     All of that mass may be where the least value `outside` is. Every row gets its least probabilities first, and the
     rest goes to where it costs least.

@@ -84,7 +84,7 @@ def explore(slots, rules):
                         W += (1.0 + 1.0 / H) * next_value(slots, row, a, base[h + 1])
                     W = min(W, float(H))
                 Q[slot, a] = W
-                if W > Q[slot, best] or (W == Q[slot, best] and n < visits[row, best]):
+                if Q[slot, best] < W or (Q[slot, best] == W and n < visits[row, best]):
                     best = a
             V[slot] = Q[slot, best]
             play_only(slots, slot, best, A)

@@ -6,8 +6,8 @@ Only lines 6-8 of Algorithm 2 differ:
     ensemble        Q <- c + min_l p_hat_l V, or the mean less the standard deviation over l, not below 0
 
 The ensemble is SOAR's (Viel, Viano and Cevher 2025, "IL-SOAR: Imitation Learning with Soft Optimistic Actor cRitic",
-the tabular algorithm): L models, each with its own episodes, `p_hat_l(s' | s, a) = n_l(s, a, s') / (n_l(s, a) + 2)`. The
-two visits that nobody made lead nowhere, where nothing costs, and keep each model on the optimistic side of its data.
+the tabular algorithm): L models, each with its own episodes, `p_hat_l(s' | s, a) = n_l(s, a, s') / (n_l(s, a) + 2)`.
+The two visits that nobody made lead nowhere, where nothing costs, and keep each model on the optimistic side.
 
 Also here, whatever the optimism: the expert's occupancy estimated anew with each episode's model (`transition_aware`).
 """

@@ -1,8 +1,8 @@
 """The expert's occupancy estimated with the transitions, not by counting alone.
 
-One half of the demonstrations shows the expert's action in the states it visits. How often the expert is there, as long as
-it has not left those states, follows exactly from the transitions. Only what happens after it has left them is counted, in
-the other half:
+One half of the demonstrations shows the expert's action in the states it visits. How often the expert is there, as
+long as it has not left those states, follows exactly from the transitions. Only what happens after it has left them is
+counted, in the other half:
 
     d_h(s, a) = Pr(s_h = s, a_h = a, s_1, ..., s_h in covered states) + share of the other half's episodes that are at
                 (s, a) at step h and have left the covered states before or at h
@@ -10,7 +10,8 @@ the other half:
 Mimic-MD of Rajaraman et al. (2020, "Toward the Fundamental Limits of Imitation Learning"); TAIL and, with an estimated
 model, MB-TAIL of Xu, Li and Yu (2021, "Nearly Minimax Optimal Adversarial Imitation Learning with Known and Unknown
 Transitions"). For a deterministic expert and the true transitions it has no bias, and its error is of order
-S H^1.5 / N where counting's is of order H sqrt(S / N). A state in which one half shows different actions is not covered.
+S H^1.5 / N where counting's is of order H sqrt(S / N). A state in which the half shows different actions is not
+covered.
 """
 
 from typing import NamedTuple
