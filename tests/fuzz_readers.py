@@ -3,8 +3,8 @@
     python tests/fuzz_readers.py [READER ...] [--count N] [--seed S] [--only INDEX] [--keep FOLDER]
 
 Readers: the demonstrations' (see fuzz_demos.py), run folders, metrics, checkpoints, cloning under way, policies,
-learned costs, tabular and linear learners and sweep files; all of them if none is named. Allowed are a result or an InputError.
-Anything else (another exception, a crash, more memory or time than allowed) is a finding: its file is kept, and a table
+learned costs, tabular and linear learners and sweep files; all of them if none is named. Allowed are a result or an
+InputError. Anything else (another exception, a crash, more memory or time than allowed) is a finding: its file is kept, and a table
 says how many there were. Every mutant follows from reader, seed and index.
 """
 

@@ -90,6 +90,26 @@ class ReferenceOAL:
                 s = draw(self.p[h, s, a])
         return states, actions
 
+    def optimistic_next(self, h, p_bar, n, next_values, K):
+        """Return p_bar V less the bonus, of every (s, a) of a step."""
+        settings = self.settings
+        mean = p_bar[h] @ next_values
+        if self.known:
+            b = 0.0
+        elif settings.bonus == "hoeffding":
+            b = self.set.width * equations.bonus(n[h], self.shape, K, settings.delta)
+        else:
+            # The values are in the costs' units already; the range term is scaled by the width of the set.
+            variance = (p_bar[h] * (next_values - mean[..., None]) ** 2).sum(-1)
+            no_variance = equations.bernstein_bonus(n[h], 0 * variance, self.shape, K, settings.delta)
+            full = equations.bernstein_bonus(n[h], variance, self.shape, K, settings.delta)
+            b = full + (self.set.width - 1) * no_variance
+        return mean - settings.bonus_scale * b
+
+    def expert_occupancy(self, p_bar, mu):
+        """Return d_hat^E, which the cost player compares with."""
+        return self.d_hat_expert
+
     def episode(self) -> None:
         H, S, _ = self.shape
         settings = self.settings
@@ -109,24 +129,13 @@ class ReferenceOAL:
         after = np.zeros(S)
         for h in reversed(range(H)):
             next_values = after if h + 1 < H else np.zeros(S)
-            mean = p_bar[h] @ next_values
-            if self.known:
-                b = 0.0
-            elif settings.bonus == "hoeffding":
-                b = self.set.width * equations.bonus(n[h], self.shape, K, settings.delta)
-            else:
-                # The values are in the costs' units already; the range term is scaled by the width of the set.
-                variance = (p_bar[h] * (next_values - mean[..., None]) ** 2).sum(-1)
-                no_variance = equations.bernstein_bonus(n[h], 0 * variance, self.shape, K, settings.delta)
-                full = equations.bernstein_bonus(n[h], variance, self.shape, K, settings.delta)
-                b = full + (self.set.width - 1) * no_variance
-            Q[h] = np.maximum(c[h] - self.set.low - settings.bonus_scale * b + mean, 0)
+            Q[h] = np.maximum(c[h] - self.set.low + self.optimistic_next(h, p_bar, n, next_values, K), 0)
             after = (Q[h] * self.pi[h]).sum(-1)
 
         t_pi = settings.policy_step_scale * equations.policy_step_size(self.shape, K) / self.set.width
         t_c = settings.cost_step_scale * self.set.step_size(K)
         self.pi = equations.policy_step(self.pi, Q, t_pi)  # line 14
-        gradient = self.set.coordinates(equations.cost_gradient(d_hat, self.d_hat_expert))
+        gradient = self.set.coordinates(equations.cost_gradient(d_hat, self.expert_occupancy(p_bar, mu)))
         self.x = self.set.step(self.x, gradient, t_c)  # lines 16-17
         self.count(states, actions)  # line 19
         self.Q = Q

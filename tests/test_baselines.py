@@ -12,6 +12,7 @@ from oal.tabular import mdp as mdps
 from oal.tabular.compare import compare
 from oal.tabular.costsets import CostSet
 from oal.tabular.game import Game
+from oal.tabular.learner import TabularOAL
 from oal.tabular.mdp import FiniteMDP, Trajectories
 from oal.tabular.sampler import Sampler
 
@@ -518,6 +519,24 @@ def test_comparison_has_a_row_for_each_algorithm(rng, kind):
     again = compare(mdp, demos_of(mdp, np.random.default_rng(0)), kind, episodes=50, iterations=20)
     same = compare(mdp, demos_of(mdp, np.random.default_rng(0)), kind, episodes=50, iterations=20)
     assert again == same
+
+
+def test_comparison_with_newer_algorithms_and_the_transition_aware_expert(rng):
+    mdp = small_mdp(0)
+    demos = demos_of(mdp, rng)
+    options = {"episodes": 60, "iterations": 20}
+    before = compare(mdp, demos, "box", **options)
+    rows = compare(mdp, demos, "box", newer=True, **options)
+    assert rows[: len(before)] == before
+    added = {row.algorithm.rpartition(", ")[0] for row in rows[len(before) :]}
+    assert added == {"OAL, KL sets", "OAL, transition-aware", "SOAR", "MB-TAIL"}
+    soar = next(row for row in rows if row.algorithm == "SOAR, policies played")
+    assert soar.gap == TabularOAL(mdp, demos, preset="soar").learn(60).regret[-1] / 60
+    aware = compare(mdp, demos, "box", expert="transition-aware", **options)
+    assert aware[0] == before[0], "cloning reads no transitions"
+    assert all(one.gap != other.gap for one, other in zip(aware[1:], before[1:], strict=True))
+    with pytest.raises(InputError, match="expert 'oracle' is unknown"):
+        compare(mdp, demos, "box", expert="oracle")
 
 
 @pytest.mark.parametrize("preset, pooled", [("default", True), ("paper", False)])

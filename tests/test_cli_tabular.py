@@ -69,6 +69,7 @@ def test_compare_lists_the_algorithms_and_the_mdps_they_solved(capsys, monkeypat
     assert code == 0
     rows = {(row["algorithm"], row["model"]): row for row in json.loads(out)}
     assert any("MWAL" in algorithm for algorithm, _ in rows)
+    assert {("SOAR, policies played", "estimated"), ("MB-TAIL, policy returned", "estimated")} <= set(rows)
     oal = [row for (algorithm, _), row in rows.items() if algorithm.startswith("OAL")]
     assert oal
     assert all(row["mdps_solved"] == 0 for row in oal)
@@ -87,6 +88,9 @@ BAD = [
     (["tabular", "learn", "chain", "--preset", "mine"], "preset 'mine' is unknown"),
     (["tabular", "learn", "chain", "--samples-only"], "--samples-only is for Gymnasium environments"),
     (["tabular", "learn", "spawn", "--pooled"], "depend on the step"),
+    (["tabular", "learn", "chain", "--expert", "oracle"], "expert 'oracle' is unknown"),
+    (["tabular", "learn", "chain", "--preset", "mb-tail", "--demos", "1"], "two demonstrations or more"),
+    (["tabular", "compare", "chain", "--expert", "oracle"], "expert 'oracle' is unknown"),
     (["figure", "nothing"], "figure 'nothing' is unknown"),
     (["figure", "bc", "--demos", "3"], "the figure bc has no option --demos"),
     (["figure", "exploration", "--seeds", "0"], "number of seeds is 0"),

@@ -77,3 +77,14 @@ def test_options(tmp_path):
     }
     found = {(variant,): mean for (task, _, variant), mean in means(tmp_path, "options").items() if task == "chain"}
     check(found, {(name,): by_hand(problem, 100, **own) for name, own in options.items()})
+
+
+def test_optimism(tmp_path):
+    problem = mdp.chain(32, 0.1)
+    options = {
+        "no bonus": {"bonus_scale": 0.0},
+        "theorem's bonus": {},
+        "pooled, KL sets": {"bonus": "kl", "pooled": True},
+    }
+    found = {(v,): mean for (_, v), mean in means(tmp_path, "optimism").items() if v in options}
+    check(found, {(name,): by_hand(problem, 10, preset="paper", **own) for name, own in options.items()})

@@ -25,6 +25,8 @@ TINY = {
     "noise": {"seeds": 3, "episodes": 60, "horizon": 5, "alphas": (0.1, 0.5), "demonstrations": 5},
     "bc": {"seeds": 3, "bc_seeds": 20, "episodes": 60, "n_states": 6, "demonstrations": (1, 5, 50)},
     "options": {"seeds": 2, "episodes": 20, "variants": ("paper", "default", "default, per-step model")},
+    "optimism": {"seeds": 2, "episodes": 20, "horizon": 4, "demonstrations": (3,)},
+    "newer": {"seeds": 2, "episodes": 50, "demonstrations": (2, 4), "tasks": ("chain", "spawn")},
 }
 
 
@@ -114,6 +116,35 @@ def test_less_regret_with_a_bonus_speaks_for_it_and_more_against_it(monkeypatch,
         assert found["(2) ... relatively more for small alpha than for large"] == [opposite]
     shown = {(cell["bonus_scale"] > 0, cell["expert_model"]) for cell in cells}
     assert shown == {(bonus, model) for bonus in (False, True) for model in (False, True)}, "four variants"
+
+
+def test_newer_algorithms_are_compared_with_the_default_in_every_place(monkeypatch, tmp_path):
+    def regret(cell: Settings) -> float:
+        ahead = cell.get("preset") == "soar" and cell["problem"] == "chain"
+        return 5.0 - ahead + (cell.get("preset") == "mb-tail")
+
+    found, cells = drawn(monkeypatch, tmp_path, "newer", regret, tasks=("chain", "Taxi-v4"))
+    rows = {row["pair"]: row for row in csv.DictReader((tmp_path / "standing.csv").open())}
+    soar = rows["SOAR against OAL, default"]
+    assert (soar["holds"], soar["fails"], soar["undecided"]) == ("4", "0", "4")
+    assert soar["holds in"].split("; ")[0] == "chain, N=2, K=10"
+    assert rows["MB-TAIL against OAL, default"]["fails"] == "8"
+    assert rows["OAL, default against explore, then plan"]["holds"] == "8"
+    claims = list(csv.DictReader((tmp_path / "claims.csv").open()))
+    assert len(claims) == sum(int(row[verdict]) for row in rows.values() for verdict in ("holds", "fails", "undecided"))
+    kept = list(csv.DictReader((tmp_path / "newer.csv").open()))
+    assert {(row["task"], row["demonstrations"], row["episodes"]) for row in kept} == {
+        (task, n, k) for task in ("chain", "Taxi-v4") for n in ("2", "4") for k in ("1", "10", "50")
+    }
+
+
+def test_slow_tasks_have_fewer_seeds_and_episodes(monkeypatch, tmp_path):
+    changes = {"tasks": ("Taxi-v4", "spawn"), "seeds": 8, "episodes": 5000, "demonstrations": (3,)}
+    _, cells = drawn(monkeypatch, tmp_path, "newer", lambda cell: 1.0, **changes)
+    assert {(cell["problem"], cell["seeds"]) for cell in cells} == {("Taxi-v4", 5), ("spawn", 8)}
+    rows = list(csv.DictReader((tmp_path / "newer.csv").open()))
+    longest = {task: max(int(r["episodes"]) for r in rows if r["task"] == task) for task in ("Taxi-v4", "spawn")}
+    assert longest == {"Taxi-v4": 1000, "spawn": 5000}
 
 
 @pytest.mark.parametrize(("last", "verdict"), [(0.96, "holds"), (0.9, "fails")])

@@ -1,4 +1,4 @@
-"""`oal tabular`: learn in finite MDPs, compare with the algorithms before OAL."""
+"""`oal tabular`: learn in finite MDPs, compare with the algorithms before and after OAL."""
 
 import json
 from pathlib import Path
@@ -79,12 +79,15 @@ def learn(
     seed: int = typer.Option(0, help="The first seed."),
     horizon: int | None = typer.Option(None, help="Steps of an episode (H); each family has its own default."),
     cost_set: str = typer.Option("box", help="Costs to match the expert on: box, l2 or simplex (linear in the state)."),
-    preset: str = typer.Option("default", help="default, or paper: Algorithm 2 as published."),
+    preset: str = typer.Option("default", help="default; paper: Algorithm 2 as published; soar; mb-tail."),
+    expert: str | None = typer.Option(
+        None, help="How the expert's occupancy is estimated: empirical (counted) or transition-aware."
+    ),
     known_model: bool = typer.Option(False, "--known-model", help="Algorithm 1 with the exact transition model."),
     samples_only: bool = typer.Option(
         False, "--samples-only", help="Learn without reading a transition table; the regret is estimated."
     ),
-    bonus: str | None = typer.Option(None, help="hoeffding or bernstein."),
+    bonus: str | None = typer.Option(None, help="hoeffding, bernstein, or a confidence set: kl or intervals."),
     bonus_scale: float | None = typer.Option(None, help="Multiplies the theorem's bonus; 0 switches exploration off."),
     policy_step_scale: float | None = typer.Option(None, help="Multiplies the theorem's policy step."),
     cost_step_scale: float | None = typer.Option(None, help="Multiplies the theorem's cost step."),
@@ -128,6 +131,7 @@ def learn(
         expert_model=expert_model,
         policy_start=policy_start,
         initial_cost=initial_cost,
+        expert=expert,
     )
 
     def make(one: int) -> TabularOAL:
@@ -243,7 +247,9 @@ def _write(out: Path, problem: Any, results: list[Any], curves: list[Any], demos
 
 
 @app.command(
-    help=f"""Compare OAL with the algorithms before it: gap, MDPs solved, episodes sampled.
+    help=f"""Compare OAL with the algorithms before and after it: gap, MDPs solved, episodes sampled.
+
+One run; oal figure newer measures the regret of all of them over many.
 
 {ENVIRONMENTS}"""
 )
@@ -254,6 +260,7 @@ def compare(
     iterations: int = typer.Option(100, help="Iterations of the algorithms that solve an MDP in each."),
     cost_set: str = typer.Option("l2", help="l2 or simplex (linear in the state), or box."),
     horizon: int | None = typer.Option(None, help="Steps of an episode (H)."),
+    expert: str = typer.Option("empirical", help="How all read the demonstrations: empirical or transition-aware."),
     seed: int = typer.Option(0, help="Seed of demonstrations and learners."),
     as_json: bool = typer.Option(False, "--json", help="Print the rows as JSON."),
 ) -> None:
@@ -264,9 +271,17 @@ def compare(
 
     problem = environment(env, horizon)
     trajectories = demonstrations(problem, demos, seed)
-    with progress(f"{problem.name}: algorithms", 12) as advance:
+    with progress(f"{problem.name}: algorithms", 20) as advance:
         found = compare_algorithms(
-            problem, trajectories, cost_set, iterations=iterations, episodes=episodes, seed=seed, advance=advance
+            problem,
+            trajectories,
+            cost_set,
+            iterations=iterations,
+            episodes=episodes,
+            expert=expert,
+            seed=seed,
+            newer=True,
+            advance=advance,
         )
     rows = [dataclasses.asdict(row) for row in found]
     if as_json:

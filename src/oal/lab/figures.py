@@ -37,6 +37,8 @@ class Grid:
     along: Mapping[Any, Settings]
     variants: Mapping[str, Settings]
     columns: tuple[str, ...]
+    of: str = ""
+    """What its claims and its panel begin with, in a figure of many grids, which share one file."""
 
 
 Means = Callable[[Any, str], float]
@@ -157,6 +159,87 @@ OPTIONS: dict[str, Settings] = {
     "default, Bernstein bonus x 0.0001": {"preset": "default", "bonus_scale": 0.0001, "bonus": "bernstein"},
     "default, Bernstein bonus x 0.001": {"preset": "default", "bonus_scale": 0.001, "bonus": "bernstein"},
 }
+OPTIMISM: dict[str, Settings] = {
+    "no bonus": {"bonus_scale": 0.0},
+    "theorem's bonus": {"bonus_scale": 1.0},
+    "theorem's bonus x 0.005": {"bonus_scale": 0.005},
+    "KL sets": {"bonus": "kl"},
+    "intervals": {"bonus": "intervals"},
+    "pooled, no bonus": {"bonus_scale": 0.0, "pooled": True},
+    "pooled, theorem's bonus x 0.005": {"bonus_scale": 0.005, "pooled": True},
+    "pooled, KL sets": {"bonus": "kl", "pooled": True},
+    "pooled, intervals": {"bonus": "intervals", "pooled": True},
+}
+
+
+def _optimism(s: Settings) -> dict[str, Grid]:
+    return {"optimism": _by_demonstrations(s, OPTIMISM)}
+
+
+def _optimism_says(s: Settings, mean: Means) -> list[Statement]:
+    sets = ("KL sets", "intervals")
+    none = tuple((f"{pooled}{one}", f"{pooled}no bonus") for pooled in ("", "pooled, ") for one in sets)
+    scaled = tuple((f"{p}{one}", f"{p}theorem's bonus x 0.005") for p in ("", "pooled, ") for one in sets)
+    return [
+        Statement("sets below the theorem's bonus", "variant", tuple((x, "theorem's bonus") for x in sets), held="N"),
+        Statement("sets below no bonus", "variant", none, held="N"),
+        Statement("sets below the bonus scaled by hand", "variant", scaled, held="N"),
+    ]
+
+
+NEWER: dict[str, Settings] = {
+    "BC": {"cloning": True},
+    "explore, then plan": {"preset": "mb-tail", "explorer": "uniform", "expert_estimate": "empirical"},
+    "OAL, paper, bonus x 0.005": {"preset": "paper", "bonus_scale": 0.005},
+    "OAL, default": {"preset": "default"},
+    "OAL, KL sets": {"preset": "default", "bonus": "kl", "bonus_scale": 1.0},
+    "OAL, transition-aware": {"preset": "default", "expert_estimate": "transition-aware"},
+    "SOAR": {"preset": "soar"},
+    "SOAR, transition-aware": {"preset": "soar", "expert_estimate": "transition-aware"},
+    "MB-TAIL": {"preset": "mb-tail"},
+}
+NEWER_TASKS: dict[str, Settings] = {
+    "chain": {"problem": "chain", "horizon": 32, "alpha": 0.1},
+    "spawn": {"problem": "spawn", "horizon": 3, "n_states": 50},
+    "garnet": {"problem": "garnet", "horizon": 10, "n_states": 20},
+    "garnet, stationary": {"problem": "garnet, stationary", "horizon": 10, "n_states": 20},
+    "FrozenLake-v1": {"problem": "FrozenLake-v1", "horizon": 20},
+    "Taxi-v4": {"problem": "Taxi-v4", "horizon": 20},
+}
+SLOW_TASKS = {"Taxi-v4": {"seeds": 5, "episodes": 1000}}
+"""Tasks of the figure of newer algorithms that have at most so many seeds and episodes."""
+
+
+def _lengths(episodes: int) -> tuple[int, ...]:
+    """The numbers of episodes that runs of the figure of newer algorithms have."""
+    return tuple(sorted({max(1, episodes // 50), max(1, episodes // 5), episodes}))
+
+
+def _newer(s: Settings) -> dict[str, Grid]:
+    grids = {}
+    for task in s["tasks"]:
+        most = SLOW_TASKS.get(task, {})
+        seeds = min(s["seeds"], most.get("seeds", s["seeds"]))
+        for n in s["demonstrations"]:
+            shared = NEWER_TASKS[task] | {"demonstrations": n, "seeds": seeds, "task": task}
+            along = {k: shared | {"episodes": k} for k in _lengths(s["episodes"]) if k <= most.get("episodes", k)}
+            columns = ("task", "demonstrations", "episodes", "variant")
+            of = f"{task}, N={n}"
+            grids[f"newer-{task}-{n}"] = Grid("episodes", "K", "episodes K", along, NEWER, columns, of)
+    return grids
+
+
+def _newer_says(s: Settings, mean: Means) -> list[Statement]:
+    ours = "OAL, default"
+    newer = tuple(name for name in NEWER if name not in (ours, "OAL, paper, bonus x 0.005", "BC", "explore, then plan"))
+    longest = _lengths(s["episodes"])[-2:]
+    before = tuple((ours, other) for other in ("BC", "explore, then plan", "OAL, paper, bonus x 0.005"))
+    return [
+        Statement("below OAL's default", "variant", tuple((x, ours) for x in newer), held="K", at=longest),
+        Statement("OAL's default below what came before", "variant", before, held="K", at=longest),
+    ]
+
+
 TASKS: dict[str, Settings] = {
     "chain": {"problem": "chain", "horizon": 32, "alpha": 0.1, "demonstrations": 100},
     "FrozenLake-v1": {"problem": "FrozenLake-v1", "horizon": 20, "demonstrations": 100},
@@ -213,6 +296,23 @@ TABULAR: dict[str, TabularFigure] = {
         quick={"seeds": 2, "episodes": 200, "variants": ("paper", "default", "default, per-step model")},
         grids=_options,
         statements=_options_say,
+    ),
+    "optimism": TabularFigure(
+        about="confidence sets against no bonus, the theorem's, and the theorem's scaled by hand (chain).",
+        title="chain, H={horizon}, alpha={alpha:g}, K={episodes:,}, {seeds} seeds",
+        settings=_CHAIN | {"bonus_scale": 1.0, "seeds": 40, "alpha": 0.1, "demonstrations": (10, 100)},
+        quick={"seeds": 4, "episodes": 1000, "demonstrations": (10,)},
+        grids=_optimism,
+        statements=_optimism_says,
+    ),
+    "newer": TabularFigure(
+        about="where OAL stands: SOAR, MB-TAIL, KL sets and the transition-aware expert, with what came before, over K"
+        " and N (chain, spawn, garnets, FrozenLake, Taxi).",
+        title="",
+        settings={"seeds": 10, "episodes": 5000, "demonstrations": (10, 100), "tasks": tuple(NEWER_TASKS)},
+        quick={"seeds": 2, "episodes": 200, "demonstrations": (10,), "tasks": ("chain", "garnet")},
+        grids=_newer,
+        statements=_newer_says,
     ),
 }
 

@@ -24,7 +24,7 @@ from oal.tabular.seeds import Kept, learn_seeds
 
 Array = NDArray[np.float64]
 POSITIVE = ("demonstrations", "alphas", "scales", "scale_demonstrations", "bonus_scale", "bc_seeds")
-NOT_IN_CELLS = ("episodes", "bc_seeds")
+NOT_IN_CELLS = ("bc_seeds",)
 
 
 def draw(
@@ -50,7 +50,7 @@ def draw(
     total = sum(table.runs for table in tables)
     with stopping.deferred(), progress(f"{name}: runs", total, enabled=show_progress) as advance:
         for table in tables:
-            table.fill(settings["episodes"], threads=threads, advance=advance, kept=kept)
+            table.fill(threads=threads, advance=advance, kept=kept)
     claims = [
         claim
         for statement in figure.statements(settings, lambda *key: tables[0].interval(key).mean)
@@ -58,13 +58,33 @@ def draw(
         for claim in table.decide(statement)
     ]
     _picture(out / name, tables, figure.title.format(**settings))
+    rows: dict[str, list[dict[str, Any]]] = {}
     for table in tables:
-        files.write_csv(out / f"{table.name}.csv", table.rows())
+        rows.setdefault(name if table.grid.of else table.name, []).extend(table.rows())
+    for file, one in rows.items():
+        files.write_csv(out / f"{file}.csv", one)
     files.write_csv(out / "claims.csv", [claim.row for claim in claims])
+    if tables[0].grid.of:
+        files.write_csv(out / "standing.csv", standing(claims))
     shape = {title: {"along": grid.along, "variants": grid.variants} for title, grid in grids.items()}
     files.write_json(out / "config.json", plain({"figure": name, **settings, "grids": shape, **provenance()}))
     kept.remove()
     return claims
+
+
+def standing(claims: Sequence[Claim]) -> list[dict[str, Any]]:
+    """Sum up claims that are decided in many places: where each holds and where it fails."""
+    found: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for claim in claims:
+        place, _, pair = claim.where.partition(": ")
+        places = found.setdefault((claim.claim, pair), {"holds": [], "fails": [], "undecided": []})
+        places[claim.verdict].append(place)
+    return [
+        {"claim": claim, "pair": pair}
+        | {verdict: len(where) for verdict, where in places.items()}
+        | {"holds in": "; ".join(places["holds"]), "fails in": "; ".join(places["fails"])}
+        for (claim, pair), places in found.items()
+    ]
 
 
 def _check(settings: Settings) -> None:
@@ -83,9 +103,13 @@ def _check(settings: Settings) -> None:
 
 @functools.cache
 def _problem(name: str, horizon: int, alpha: float, n_states: int) -> mdp.FiniteMDP:
-    if name == "chain":
-        return mdp.chain(horizon, alpha)
-    return mdp.spawn(n_states, horizon) if name == "spawn" else mdp.from_gymnasium(name, horizon)
+    makers = {
+        "chain": lambda: mdp.chain(horizon, alpha),
+        "spawn": lambda: mdp.spawn(n_states, horizon),
+        "garnet": lambda: mdp.garnet(n_states, 3, horizon),
+        "garnet, stationary": lambda: mdp.garnet(n_states, 3, horizon, stationary=True, seed=1),
+    }
+    return makers[name]() if name in makers else mdp.from_gymnasium(name, horizon)
 
 
 def regrets(
@@ -101,7 +125,7 @@ def regrets(
 
     A seed has the same demonstrations and random stream in every variant, so that variants are compared in pairs.
     """
-    learner = dict(cell)
+    learner = {name: value for name, value in cell.items() if name != "task"}
     about = {name: learner.pop(name, 0) for name in ("horizon", "alpha", "n_states")}
     problem = _problem(learner.pop("problem"), **about)
     n, seeds, cloning = learner.pop("demonstrations"), learner.pop("seeds"), learner.pop("cloning", False)
@@ -148,9 +172,11 @@ class Table:
     def runs(self) -> int:
         return sum(cell["seeds"] for cell in self.cells.values())
 
-    def fill(self, episodes: int, **run: Any) -> None:
+    def fill(self, **run: Any) -> None:
         for number, (key, cell) in enumerate(self.cells.items()):
-            self._values[key] = np.asarray(regrets(cell, episodes, named=f"{self.name}-{number}-", **run))
+            settings = {name: value for name, value in cell.items() if name != "episodes"}
+            named = f"{self.name}-{number}-"
+            self._values[key] = np.asarray(regrets(settings, cell["episodes"], named=named, **run))
 
     def values(self, key: tuple[Any, str]) -> Array:
         """Return a cell's regrets; the variant "a / b" stands for the ratio of two, seed by seed."""
@@ -177,13 +203,18 @@ class Table:
         symbol = self.grid.symbol
         if symbol not in (statement.axis, statement.held):
             return
-        places = self.grid.along if statement.held == symbol else self.grid.variants
-        for held in places if statement.at is None else statement.at:
+        along = statement.held == symbol
+        places = self.grid.along if along else self.grid.variants
+        if statement.at is not None:
+            # a grid of a slow task is shorter
+            places = [place for place in statement.at if place in places] if along else statement.at
+        for held in places:
             for pair in statement.pairs:
-                keys = [(held, side) if statement.held == symbol else (side, held) for side in pair]
+                keys = [(held, side) if along else (side, held) for side in pair]
                 named = " against ".join(self._named(statement.axis, side) for side in pair)
                 difference = saved(*(self.values(key) for key in keys), paired=statement.paired)
-                yield statement.decided(f"{self._named(statement.held, held)}: {named}", difference)
+                of = f"{self.grid.of}, " if self.grid.of else ""
+                yield statement.decided(f"{of}{self._named(statement.held, held)}: {named}", difference)
 
     def _named(self, axis: str, value: Any) -> str:
         return value if isinstance(value, str) else f"{axis}={value:g}"
@@ -194,6 +225,9 @@ class Table:
 
 
 def _picture(path: Path, tables: Sequence[Table], title: str) -> None:
+    if tables[0].grid.of:
+        _panels(path, tables)
+        return
     if isinstance(next(iter(tables[0].grid.along)), str):
         _bars(path, tables[0])
         return
@@ -216,6 +250,31 @@ def _errorbars(axes: Any, table: Table) -> None:
     axes.set(xscale="log", xlabel=grid.label, ylabel="AL regret per episode")
     axes.set_ylim(bottom=0)
     axes.legend()
+
+
+def _panels(path: Path, tables: Sequence[Table]) -> None:
+    """Draw a panel for each grid, with a line and a band for each variant; the grids of a row differ in their task."""
+    rows = len({table.grid.of.rpartition(", ")[2] for table in tables})
+    columns = -(-len(tables) // rows)
+    with plots.picture(path, columns=columns, rows=rows, width=3.4, height=3.0) as axes:
+        panels = np.reshape(axes, (rows, columns)).ravel(order="F")
+        for one, table in zip(panels, tables, strict=True):
+            places = list(table.grid.along)
+            for i, variant in enumerate(table.grid.variants):
+                points = [table.interval((place, variant)) for place in places]
+                # a logarithmic axis has no 0
+                least = 1e-3
+                low, mean, high = (
+                    np.maximum([getattr(p, end) for p in points], least) for end in ("low", "mean", "high")
+                )
+                colour = plots.COLOURS[i % len(plots.COLOURS)]
+                style = "-" if i < len(plots.COLOURS) else "--"
+                one.plot(places, mean, style, marker="o", ms=3, lw=1.3, color=colour, label=variant)
+                one.fill_between(places, low, high, color=colour, alpha=0.15, lw=0)
+            one.set(xscale="log", yscale="log", title=table.grid.of)
+            one.set_xlabel(table.grid.label)
+        panels[0].set_ylabel("AL regret per episode")
+        panels[0].figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
 
 
 def _bars(path: Path, table: Table) -> None:

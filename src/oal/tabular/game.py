@@ -17,6 +17,7 @@ from oal.tabular import passes
 from oal.tabular.costsets import CostSet
 from oal.tabular.mdp import FiniteMDP, Trajectories, occupancy, policy_of_occupancy, sample
 from oal.tabular.sampler import Environment
+from oal.tabular.transition_aware import EXPERT_ESTIMATES, transition_aware
 
 Actions = NDArray[Any]
 Expert = Trajectories | ArrayLike
@@ -219,6 +220,8 @@ class Game:
         cost_set: its name, or a `CostSet` of the true MDP's shape.
         truth: the true MDP, to measure gaps in; `mdp` if not given.
         true_expert: whom gaps in the truth are measured against; `expert` if not given.
+        expert_estimate: how trajectories become an occupancy: `"empirical"` (counted) or `"transition-aware"`, with the
+            transitions of `mdp`.
     """
 
     def __init__(
@@ -229,6 +232,7 @@ class Game:
         *,
         truth: FiniteMDP | None = None,
         true_expert: Expert | None = None,
+        expert_estimate: str = "empirical",
     ) -> None:
         if not isinstance(mdp, FiniteMDP):
             raise InputError(f"a game plans in a FiniteMDP, not in {type(mdp).__name__}: estimate one (empirical_mdp)")
@@ -242,7 +246,12 @@ class Game:
         self.mdp, self.true_cost_set, self.truth = mdp, given, truth
         self.has_sink = mdp.shape != given.shape
         self.cost_set = _with_sink(given) if self.has_sink else given
-        expert = _expert_occupancy(expert, given.shape)
+        if choice("expert_estimate", expert_estimate, EXPERT_ESTIMATES) == "transition-aware":
+            if not isinstance(expert, Trajectories):
+                raise InputError("the transition-aware estimate needs trajectories, not an occupancy: leave it out")
+            expert = transition_aware(expert, mdp, given.shape)
+        else:
+            expert = _expert_occupancy(expert, given.shape)
         self.expert = np.pad(expert, ((0, 0), (0, 1), (0, 0))) if self.has_sink else expert
         """The expert's occupancy in the MDP planned in: never in the sink."""
         self.target = self.cost_set.coordinates(self.expert)

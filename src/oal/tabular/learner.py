@@ -23,28 +23,51 @@ from oal.base.console import progress
 from oal.base.limits import damage
 from oal.equations import Array
 from oal.errors import InputError, at_least, choice, whole
-from oal.tabular import algorithm2, fastmath, passes
+from oal.tabular import algorithm2, fastmath, mbtail, optimism, passes, transition_aware
 from oal.tabular import slots as memory
 from oal.tabular.costsets import KINDS, CostSet
 from oal.tabular.ledger import open_ledger
 from oal.tabular.mdp import FiniteMDP, Trajectories, expert_policy, occupancy, policy_of_occupancy
 from oal.tabular.sampler import Environment, Sampler
+from oal.tabular.transition_aware import EXPERT_ESTIMATES
 
 FORMAT = 1
 KIND = "oal.TabularOAL"
 LARGEST = 1 << 53
 """Numbers of episodes up to here are exact as floats, which the step sizes are computed from."""
 PART_SECONDS = 0.25
+CONFIDENCE_SETS = {"kl": optimism.KL, "intervals": optimism.INTERVALS}
+SPREADS = {"least": optimism.LEAST, "deviation": optimism.SPREAD}
+EXPLORERS = {"reward-free": mbtail.REWARD_FREE, "uniform": mbtail.UNIFORM}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What can be chosen about Algorithm 2. `preset="paper"` is the paper, `preset="default"` is ours."""
+    """What can be chosen about Algorithm 2 and the algorithms after it.
+
+    `preset="paper"` is the paper, `preset="default"` is ours, `"soar"` and `"mb-tail"` are two newer algorithms.
+    """
 
     bonus: str = "hoeffding"
-    """`hoeffding` (the paper's) or `bernstein` (smaller where the next value varies little)."""
+    """`hoeffding` (the paper's), `bernstein` (smaller where the next value varies little; no guarantee), or the least
+    value in a confidence set: `kl` (a ball for each row) or `intervals` (one for each transition); these keep the
+    theorem at scale 1, and need no K."""
     bonus_scale: float = 1.0
-    """Multiplies the theorem's bonus, which is vacuous at ordinary numbers of episodes; 0 switches exploration off."""
+    """Multiplies the theorem's bonus, which is vacuous at ordinary numbers of episodes, or the radius of the confidence
+    sets; 0 switches exploration off."""
+    models: int = 0
+    """SOAR: so many models with episodes of their own give the optimism by their spread, in place of a bonus."""
+    model_spread: str = "least"
+    """What SOAR takes of the models' values: the `least`, or the mean less one standard `deviation`."""
+    expert_estimate: str = "empirical"
+    """The expert's occupancy: `empirical` (counted), or `transition-aware` (with the model where the expert's actions
+    are known). `TabularOAL(..., expert="transition-aware")` says the same."""
+    explore: float = 0.0
+    """MB-TAIL: this share of the planned episodes explores; then the game is solved in the model and played on."""
+    explorer: str = "reward-free"
+    """How: `reward-free` (towards the least certain; its bonus times `bonus_scale`) or `uniform`."""
+    plan_iterations: int = 1000
+    """Best responses that MB-TAIL computes in its model."""
     policy_step_scale: float = 1.0
     """Multiplies the theorem's step size of the policy player."""
     cost_step_scale: float = 1.0
@@ -66,7 +89,18 @@ class Settings:
     """Failure probability of the theorem; delta' = delta / 3."""
 
     def __post_init__(self) -> None:
-        choice("bonus", self.bonus, ("hoeffding", "bernstein"))
+        choice("bonus", self.bonus, ("hoeffding", "bernstein", *CONFIDENCE_SETS))
+        choice("model_spread", self.model_spread, SPREADS)
+        choice("expert_estimate", self.expert_estimate, EXPERT_ESTIMATES)
+        choice("explorer", self.explorer, EXPLORERS)
+        whole("models", self.models, 0)
+        whole("plan_iterations", self.plan_iterations, 1)
+        if self.models == 1:
+            raise InputError("models is 1: one model has no spread; give 2 or more, or 0 for none")
+        if not 0 <= self.explore < 1:
+            raise InputError(f"explore is {self.explore}: it must be a share of the episodes, in [0, 1)")
+        if self.explore > 0 and self.models > 0:
+            raise InputError("explore and models are two algorithms (MB-TAIL and SOAR): set one of them to 0")
         choice("policy_start", self.policy_start, ("uniform", "bc"))
         choice("initial", self.initial, ("estimated", "known"))
         for name in ("bonus_scale", "policy_step_scale", "cost_step_scale"):
@@ -90,6 +124,18 @@ PRESETS = {
         bc_smoothing=0.1,
     ),
 }
+PRESETS |= {
+    "soar": dataclasses.replace(PRESETS["default"], models=4),
+    "mb-tail": Settings(
+        bonus_scale=0.001,
+        cost_step_scale=10.0,
+        pooled=None,
+        expert_model=True,
+        expert_estimate="transition-aware",
+        explore=0.02,
+        plan_iterations=2000,
+    ),
+}
 
 
 def settings_for(preset: str, **changes: Any) -> Settings:
@@ -109,10 +155,11 @@ class TabularOAL:
         demos: the experts' trajectories.
         cost_set: `"box"` (every cost in [0, 1], the paper's), `"l2"` or `"simplex"` (linear costs), or a `CostSet`.
         features: `[S, d]` in [-1, 1] for linear costs; one for each state if not given.
-        preset: `"default"` or `"paper"`; any field of `Settings` can be given beside it.
+        preset: `"default"`, `"paper"`, `"soar"` or `"mb-tail"`; any field of `Settings` can be given beside it.
         model: `"estimated"` while learning, or `"known"` (the general scheme, Algorithm 1, with the exact model).
         initial_cost: the first cost: one number for the box, or coordinates in the cost set.
-        expert: the expert's policy, for the exact regret; found by itself for the families of `oal.mdp`.
+        expert: the expert's policy, for the exact regret; found by itself for the families of `oal.mdp`. Or how the
+            learner estimates the expert's occupancy: `"empirical"` or `"transition-aware"`.
         regret: `"exact"` (needs a `FiniteMDP` and its expert), `"none"`, or `"auto"`: exact where possible.
         decompose: also keep what `oal.regret.decompose` needs.
         keep_trajectories: keep the learner's episodes in `.trajectories` (needed for `oal.regret.estimate`).
@@ -129,7 +176,7 @@ class TabularOAL:
         preset: str = "default",
         model: str = "estimated",
         initial_cost: ArrayLike | None = None,
-        expert: ArrayLike | None = None,
+        expert: ArrayLike | str | None = None,
         regret: str = "auto",
         decompose: bool = False,
         keep_trajectories: bool | None = None,
@@ -145,6 +192,8 @@ class TabularOAL:
         demos.check(env.shape, of=env.name)
         self.env: Environment = env
         self.demos = demos
+        if isinstance(expert, str):
+            settings["expert_estimate"], expert = choice("expert", expert, EXPERT_ESTIMATES), None
         self.settings = settings_for(preset, **settings)
         self.model = choice("model", model, ("estimated", "known"))
         self.seed = seed
@@ -176,10 +225,11 @@ class TabularOAL:
         self._trajectories: list[NDArray[np.int32]] = []
         self._stream = seeding.sequence(seed, "tabular").generate_state(4, np.uint64)
         self._truth = passes.NO_TRANSITIONS if table is None else table.transitions
-        self._rules = self._make_rules(initial_cost)
+        self._rules = self._counted = self._make_rules(initial_cost)
         self._slots = memory.empty(self._rules)
         self._weights = np.zeros(self.cost_set.phi.shape[1])
         self._prepare_slots(initial_cost)
+        self._options = self._make_options()
         d_expert = None
         if table is not None and (regret == "exact" or (regret == "auto" and (expert is not None or table.has_expert))):
             d_expert = occupancy(table, expert_policy(table) if expert is None else expert)
@@ -218,7 +268,29 @@ class TabularOAL:
             default_cost=default,
             features=cost_set.phi,
             expert_features=cost_set.phi[self.demos.states].sum((0, 1)) / len(self.demos),
+            models=0 if known else settings.models,
         )
+
+    def _make_options(self) -> optimism.Options:
+        """What differs from Algorithm 2: the optimism, and how the expert is estimated."""
+        settings, rules = self.settings, self._rules
+        kind = optimism.BONUS
+        if not rules.model_known:
+            if settings.models:
+                kind = SPREADS[settings.model_spread]
+            elif settings.bonus_scale > 0:
+                kind = CONFIDENCE_SETS.get(settings.bonus, kind)
+        covered = transition_aware.NOTHING_COVERED
+        if settings.expert_estimate == "transition-aware":
+            slots = self._slots
+            covered = transition_aware.cover(
+                self.demos, self.env.shape, slots.place_keys, slots.place_values, slots.hashing
+            )
+            # the ledger still measures against the demonstrations
+            self._rules = rules._replace(expert_features=rules.expert_features.copy())
+        H, S, A = self.env.shape
+        rows = S * A if rules.pooled else H * S * A
+        return optimism.Options(optimism=kind, failure=settings.delta / 3 / rows, covered=covered)
 
     def _prepare_slots(self, initial_cost: ArrayLike | None) -> None:
         """Open the slots whose start differs from the rest: the experts', known starts, given costs, a known model."""
@@ -243,6 +315,8 @@ class TabularOAL:
                 place = memory.activate(self._slots, rules, 0, int(s))
                 self._slots.start_weight[place] = truth.initial[s]
             self._slots.start_total[0] = 1.0
+        if rules.models and self.settings.expert_model:
+            optimism.count_members(self._slots, rules, self.demos.states, self.demos.actions)
         if self.settings.policy_start == "bc":
             algorithm2.clone_experts(self._slots, rules, float(self.settings.bc_smoothing))
         if self.cost_set.kind != "box":
@@ -302,15 +376,12 @@ class TabularOAL:
         done = 0
         while done < episodes:
             self._slots = memory.make_room(self._slots, self._rules)
-            played = algorithm2.learn(
+            run, arguments, most = self._kernel(episodes - done)
+            played = run(
                 self._slots,
                 self._rules,
-                self._truth,
-                self._ledger,
-                self._weights,
-                self._stream,
-                self.episodes + 1,
-                regrets[done:],
+                *arguments,
+                regrets[done : done + most],
                 trajectories[done:] if keep else trajectories,
                 keep,
             )
@@ -320,6 +391,27 @@ class TabularOAL:
             self._regrets.append(regrets)
         if keep:
             self._trajectories.append(trajectories)
+
+    def _kernel(self, episodes: int) -> tuple[Callable[..., int], tuple[Any, ...], int]:
+        """Return what plays the next episodes, what it is given besides the slots, and how many it may play."""
+        shared, first = (self._truth, self._ledger, self._weights, self._stream), self.episodes + 1
+        if self.settings.explore > 0:
+            kind, most = self._phase(episodes)
+            return mbtail.play, (self._counted, kind, *shared), most
+        if self._options.optimism == optimism.BONUS and not self._options.covered.used:
+            return algorithm2.learn, (*shared, first), episodes
+        return optimism.learn, (self._counted, self._options, *shared, first), episodes
+
+    def _phase(self, episodes: int) -> tuple[int, int]:
+        """Return how MB-TAIL plays the next episodes, and for how many of them; plan when its exploration is over."""
+        left = max(1, round(self.settings.explore * self._rules.planned_episodes)) - self.episodes
+        if left > 0:
+            return EXPLORERS[self.settings.explorer], min(left, episodes)
+        if left == 0:
+            iterations = self.settings.plan_iterations
+            step = self.settings.cost_step_scale * self.cost_set.step_size(iterations)
+            mbtail.plan(self._slots, self._rules, self._options.covered, self._weights, iterations, step)
+        return mbtail.COMMIT, episodes
 
     def _play_samples(self, episodes: int) -> None:
         assert isinstance(self.env, Sampler)
@@ -331,10 +423,19 @@ class TabularOAL:
 
         for _ in range(episodes):
             self._slots = memory.make_room(self._slots, self._rules)
+            kernel, arguments, _ = self._kernel(1)
+            if kernel is mbtail.play:
+                mbtail.choose(self._slots, self._rules, arguments[1])
             # Only the first episode here seeds the environment: Gymnasium's generator then runs on by itself.
             states, actions = self.env.episode(act, seed=self._env_seed)
             self._env_seed = None
-            algorithm2.update_from(self._slots, self._rules, self._weights, float(self.episodes + 1), states, actions)
+            learned = (self._weights, self.episodes + 1, states, actions)
+            if kernel is mbtail.play:
+                mbtail.count(self._slots, self._rules, self._weights, states, actions)
+            elif kernel is optimism.learn:
+                optimism.update_from(self._slots, self._rules, self._options, *learned)
+            else:
+                algorithm2.update_from(self._slots, self._rules, self._weights, float(learned[1]), states, actions)
             self.episodes += 1
             if self.keep_trajectories:
                 self._trajectories.append(np.stack([states, actions]).astype(np.int32)[None])
@@ -492,6 +593,9 @@ class TabularOAL:
 
     def _restore(self, arrays: dict[str, NDArray[Any]], episodes: int) -> None:
         """Take over a file's arrays; a ValueError names one that cannot have come from `save`."""
+        # files from before there were ensembles have none
+        none = {"slots.member_visits": np.zeros((*arrays["slots.visits"].shape, 0))}
+        arrays = none | {"slots.member_weight": np.zeros((len(arrays["slots.edge_to"]), 0))} | arrays
         given = memory.Slots(**{name: arrays[f"slots.{name}"] for name in memory.Slots._fields})
         self._slots = memory.adopt(given, self._slots, self._rules)
         for name, own in self._changing().items():

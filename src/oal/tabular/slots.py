@@ -52,6 +52,8 @@ class Slots(NamedTuple):
     edges_used: Index  # [2]: edges given out; most edges of any row
     start_weight: Array  # [slots of the first layer] how often an episode began there
     start_total: Array  # [1]
+    member_visits: Array  # [rows, A, models] what each model of an ensemble counted of `visits`
+    member_weight: Array  # [edges, models] and of `edge_weight`
 
 
 class Rules(NamedTuple):
@@ -76,6 +78,7 @@ class Rules(NamedTuple):
     default_cost: float  # c at every (h, s, a) that was never touched
     features: Array  # [S, d] for linear costs
     expert_features: Array  # [d] feature expectations of the demonstrations
+    models: int = 0  # members of an ensemble, each with its own share of the episodes
 
 
 # The table from (h, s) to slots, and the empirical model's edges, compiled --------------------------------------------
@@ -152,6 +155,8 @@ def add_edge(slots, row, a, to, weight):
         for e in range(used):
             slots.edge_to[fresh + e] = slots.edge_to[start + e]
             slots.edge_weight[fresh + e] = slots.edge_weight[start + e]
+            for member in range(slots.member_weight.shape[1]):
+                slots.member_weight[fresh + e, member] = slots.member_weight[start + e, member]
         slots.edges_used[0] += room
         slots.edge_start[row, a] = fresh
         slots.edge_capacity[row, a] = room
@@ -175,7 +180,7 @@ def has_room(slots, rules):
 # Memory: allocated, grown, and checked when it comes from a file ------------------------------------------------------
 
 PER_SLOT = ("state", "logits", "policy", "cost", "expert", "occupancy", "occupancy_sum", "Q", "V", "mass")
-PER_ROW = ("visits", "inverse", "root", "edge_start", "edge_count", "edge_capacity")
+PER_ROW = ("visits", "inverse", "root", "edge_start", "edge_count", "edge_capacity", "member_visits")
 
 
 def empty(rules: Rules) -> Slots:
@@ -238,6 +243,8 @@ def _allocate(rules: Rules, room: Index, edges: int) -> Slots:
         edges_used=whole(2),
         start_weight=np.zeros(int(base[1])),
         start_total=np.zeros(1),
+        member_visits=np.zeros((rows, A, rules.models)),
+        member_weight=np.zeros((edges, rules.models)),
         **{name: np.zeros((total, A)) for name in by_action},
     )
 
@@ -262,7 +269,8 @@ def _resize(slots: Slots, rules: Rules, room: Index, edges: int) -> Slots:
     for name in ("counts", "edges_used", "start_total"):
         getattr(new, name)[:] = getattr(slots, name)
     edges_used, starts = slots.edges_used[0], slots.counts[0]
-    for name, used in (("edge_to", edges_used), ("edge_weight", edges_used), ("start_weight", starts)):
+    per_edge = ((name, edges_used) for name in ("edge_to", "edge_weight", "member_weight"))
+    for name, used in (*per_edge, ("start_weight", starts)):
         getattr(new, name)[:used] = getattr(slots, name)[:used]
     copy_places(slots.place_keys, slots.place_values, new.place_keys, new.place_values, new.hashing)
     return new
@@ -304,7 +312,8 @@ def _check_lengths(slots: Slots, rules: Rules) -> None:
     _require(slots.base.min() >= 0 and slots.base.max() <= total and (np.diff(slots.base) >= 0).all(), "base")
     rows = int(slots.base[1 if rules.pooled else -1])
     wanted = dict.fromkeys(PER_SLOT, total) | dict.fromkeys(PER_ROW, rows)
-    wanted |= {"start_weight": int(slots.base[1]), "start_total": 1, "edge_weight": len(slots.edge_to)}
+    wanted |= {"start_weight": int(slots.base[1]), "start_total": 1}
+    wanted |= dict.fromkeys(("edge_weight", "member_weight"), len(slots.edge_to))
     for name, length in wanted.items():
         _require(len(getattr(slots, name)) == length, name)
     _require((slots.counts >= 0).all() and (slots.counts <= np.diff(slots.base)).all(), "counts")
@@ -339,6 +348,7 @@ def _check_edges(slots: Slots, rules: Rules) -> None:
         places = 0 if last else int(slots.counts[h if rules.pooled else h + 1])
         _require(len(to) == 0 or (to.min() >= 0 and to.max() < places), "edge_to")
         _require(np.isfinite(weight).all() and (weight >= 0).all(), "edge_weight")
+        _check_members(slots.member_weight[edges], weight, "member_weight")
         sums = np.bincount(np.repeat(np.arange(len(count)), count), weight, minlength=len(count))
         _require((sums <= slots.visits[rows].ravel() * (1 + 1e-9) + 1e-9).all(), "edge_weight")
         taken.append(np.stack([start, room])[:, room > 0])
@@ -347,6 +357,12 @@ def _check_edges(slots: Slots, rules: Rules) -> None:
     start, room = np.concatenate(taken, axis=1)
     order = np.argsort(start)
     _require((start[order][:-1] + room[order][:-1] <= start[order][1:]).all(), "edge_start")
+
+
+def _check_members(members: Array, whole: Array, name: str) -> None:
+    """The models of an ensemble share what was counted."""
+    _require(np.isfinite(members).all() and (members >= 0).all(), name)
+    _require(members.shape[-1] == 0 or np.allclose(members.sum(-1), whole, rtol=1e-9, atol=1e-9), name)
 
 
 def _ranges(start: Index, count: Index) -> Index:
@@ -363,6 +379,7 @@ def _check_numbers(slots: Slots, rules: Rules) -> None:
         where = rows if name in PER_ROW else slice(int(slots.counts[0])) if name == "start_weight" else used
         values = getattr(slots, name)[where]
         _require(np.isfinite(values).all() and (values >= 0).all(), name)
+    _check_members(slots.member_visits[rows], slots.visits[rows], "member_visits")
     _require(np.isfinite(slots.cost[used]).all(), "cost")
     logits, visits = slots.logits[used], slots.visits[rows]
     _require((logits <= 0).all() and (logits > -np.inf).any(-1).all(), "logits")
