@@ -6,7 +6,7 @@ import oal
 from oal import envs
 
 demos = oal.demos.load("CartPole-v1")
-spec = envs.describe("CartPole-v1")
+spec = envs.describe(gymnasium.make("CartPole-v1"))
 experts = oal.certify(demos[:8], demos[8:16], spec=spec)
 print(experts.sentence)
 

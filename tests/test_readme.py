@@ -67,8 +67,8 @@ def shortened(text: str) -> str:
     return re.sub(r"(?<=Evaluate\()5_000\b", "1_000, episodes=2", text)
 
 
-QUICK = ["demonstrations", "own-environment", "certificate", "gpus", "settings"]
-LONGER = ["coming-from", "deploying", "experiments", "first-policy"]
+QUICK = ["demonstrations", "own-environment", "certificate", "gpus"]
+LONGER = ["coming-from", "deploying", "experiments", "first-policy", "settings"]
 
 
 @pytest.mark.parametrize("page", [*QUICK, *(pytest.param(page, marks=pytest.mark.slow) for page in LONGER)])
