@@ -4,7 +4,7 @@ from oal.lab.executors import Inline
 from oal.lab.sweep import Sweep
 
 tables = {
-    "sweep": {"env": "InvertedPendulum-v5", "total_steps": 1_000, "trajectories": 4, "bc": None},
+    "sweep": {"env": "InvertedPendulum-v5", "total_steps": 1_000, "trajectories": 4, "bc.updates": 200},
     "grid": {"seed": [0, 1], "cost": ["linear"]},
 }
 sweep = Sweep.parse(tables, name="small", out="runs/small")
