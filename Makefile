@@ -2,11 +2,11 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-EXTRAS := dev,minari,datasets,hdf5,box2d,tensorboard
+EXTRAS := dev,docs,minari,datasets,hdf5,box2d,tensorboard
 # One thread per process: parallel one-thread processes beat one many-thread process.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo test test-slow test-lowest check audit fuzz kills lock locked format bench docs clean
+.PHONY: help demo test test-slow test-lowest check audit fuzz kills lock locked format bench docs docs-site notebooks clean
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
 
@@ -74,6 +74,13 @@ docs: $(VENV)/.dev ## write the generated parts of docs/ again
 	$(BIN)/python docs/equations_page.py
 	$(BIN)/python tools/import_graph.py
 	$(BIN)/python docs/build.py
+
+docs-site: $(VENV)/.dev ## build the documentation site into build/site; a dead link or a missing docstring fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
+
+notebooks: $(VENV)/.dev ## run the notebooks of examples/ and keep their outputs: some minutes
+	$(ONE_THREAD) $(BIN)/python tools/notebooks.py
 
 test-lowest: | $(BIN)/python ## the fast tests with the oldest versions that pyproject.toml allows
 	$(PYTHON) -m venv .venv-lowest

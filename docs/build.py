@@ -1,4 +1,7 @@
-"""Fill the tables of docs/*.md from the files that commands wrote: `make docs`.
+"""Fill the tables of docs/*.md from the files that commands wrote, and write the guides' scripts: `make docs`.
+
+The site (mkdocs.yml) makes its reference by itself. This stays: tables must also be right where pages are read
+without it, and results are files that commands wrote long before.
 
 A block
 
@@ -7,15 +10,28 @@ A block
 
 is filled with a table of that CSV (rows: `where: variant=BC` keeps some); `shipped demonstrations`, `config: FILE` and
 `bench: FILE` make theirs from JSON. Everything between the two comments is replaced.
+
+A guide's script under examples/ is its Python blocks, one after the other.
 """
 
 import csv
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
+SCRIPTS = {
+    "first-policy.md": "first_policy.py",
+    "extending.md": "own_player.py",
+    "certificate.md": "certificate.py",
+    "experiments.md": "experiments.py",
+    "deploying.md": "deploy.py",
+    "gpus.md": "gpus.py",
+    "settings.md": "settings.py",
+}
+"""Guides whose script is their own code; the others have engineer.py, researcher.py and student.py."""
 BLOCK = re.compile(r"(<!-- (?P<what>[^\n]*?) -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -121,15 +137,31 @@ def filled(text: str) -> str:
     return BLOCK.sub(fill, text)
 
 
+def python_blocks(text: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def script(page: Path) -> str:
+    """Return a guide's Python as a file, in the house's format."""
+    text = page.read_text(encoding="utf-8")
+    title = re.match(r"# (.*)", text)
+    said = title[1] if title else page.stem
+    code = f'"""{said}: the code of docs/{page.name}, from which  make docs  writes this file."""\n\n'
+    code += "\n\n".join(python_blocks(text))
+    command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", "script.py", "-"]
+    return subprocess.run(command, input=code, capture_output=True, text=True, check=True, cwd=DOCS.parent).stdout
+
+
 def main() -> int:
-    """Write the pages; with `--check`, only say which are out of date."""
+    """Write the pages and scripts; with `--check`, only say which are out of date."""
+    pages = {page: filled(page.read_text(encoding="utf-8")) for page in sorted(DOCS.glob("*.md"))}
+    scripts = {DOCS.parent / "examples" / name: script(DOCS / page) for page, name in SCRIPTS.items()}
     stale = []
-    for page in sorted(DOCS.glob("*.md")):
-        text = page.read_text(encoding="utf-8")
-        if (new := filled(text)) != text:
-            stale.append(page.name)
+    for path, new in (pages | scripts).items():
+        if not path.exists() or path.read_text(encoding="utf-8") != new:
+            stale.append(path.name)
             if "--check" not in sys.argv:
-                page.write_text(new, encoding="utf-8")
+                path.write_text(new, encoding="utf-8")
     if stale:
         print(("out of date, run make docs: " if "--check" in sys.argv else "written: ") + ", ".join(stale))
     return int(bool(stale) and "--check" in sys.argv)

@@ -4,8 +4,8 @@
 
 Readers: the demonstrations' (see fuzz_demos.py), run folders, metrics, checkpoints, cloning under way, policies,
 learned costs, tabular and linear learners and sweep files; all of them if none is named. Allowed are a result or an
-InputError. Anything else (another exception, a crash, more memory or time than allowed) is a finding: its file is kept, and a table
-says how many there were. Every mutant follows from reader, seed and index.
+InputError. Anything else (another exception, a crash, more memory or time than allowed) is a finding: its file is kept,
+and a table says how many there were. Every mutant follows from reader, seed and index.
 """
 
 import argparse

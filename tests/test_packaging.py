@@ -45,6 +45,7 @@ def test_what_to_cite_is_what_the_citation_file_says():
         assert f"{family}, {given}" in fields["author"]
     assert f"version = {{{oal.__version__}}}" in shown.stdout
     assert shown.stdout.count("@") == 2
+    assert shown.stdout.split("\n\n")[0] in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_projects_addresses_are_the_papers():

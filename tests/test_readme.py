@@ -1,6 +1,7 @@
-"""The README's Python blocks run as they stand; its commands exist; tables in the docs are those of the files."""
+"""The README and the guides run as they stand; their commands exist; tables in the docs are those of the files."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -52,23 +53,67 @@ def test_the_page_on_own_players_runs_and_resumes_bit_for_bit(tmp_path, monkeypa
         names["oal"].OAL.load("own.safetensors", policy=names["Plain"](config, replay))
 
 
-@pytest.mark.parametrize("page", ["docs/demonstrations.md", "docs/own-environment.md"])
+def run_blocks(page: str) -> dict:
+    names: dict = {"__name__": "__main__"}
+    found = blocks("python", page)
+    assert found, f"{page} has no code that is run"
+    for block in found:
+        exec(compile(shortened(block), page, "exec"), names)
+    return names
+
+
+def shortened(text: str) -> str:
+    """Say the same with a thousand steps where a page has tens of thousands: what is tested is that it works."""
+    text = re.sub(r"(?<=learn\()\d\d_000\b|(?<=--steps )\d{5,}", "1200", text)
+    return re.sub(r"(?<=Evaluate\()5_000\b", "1_000, episodes=2", text)
+
+
+QUICK = ["demonstrations", "own-environment", "certificate", "gpus"]
+LONGER = ["coming-from", "deploying", "experiments", "first-policy", "settings"]
+
+
+@pytest.mark.parametrize("page", [*QUICK, *(pytest.param(page, marks=pytest.mark.slow) for page in LONGER)])
 def test_the_blocks_of_the_guides_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names: dict = {}
-    for block in blocks("python", page):
-        exec(compile(block, page, "exec"), names)
-    assert names["demos"].steps > 0
+    names = run_blocks(f"docs/{page}.md")
+    if page == "experiments":
+        assert names["summary"].complete
+    else:
+        assert names["demos"].steps > 0
+    if page == "certificate":
+        assert "indistinguishable" in names["experts"].sentence
+        assert "worse" in names["worse"].sentence
 
 
-def test_every_command_of_the_readme_is_one():
+def typed(page: str) -> list[list[str]]:
+    """The `oal` commands of a page, as words."""
+    found = "".join(blocks("sh", page)).splitlines()
+    return [shlex.split(line, comments=True) for line in found if line.startswith("oal ")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["first-policy", "experiments", "settings"])
+def test_the_commands_of_the_guides_run(page, tmp_path):
+    """As they are typed, one after the other, in an empty folder with the files that the page shows."""
+    path = f"docs/{page}.md"
+    for text in blocks("toml", path):
+        (tmp_path / text.splitlines()[0].removeprefix("# ")).write_text(text, encoding="utf-8")
+    commands = typed(path)
+    assert commands
+    for words in commands:
+        line = shlex.split(shortened(shlex.join(words)))
+        done = subprocess.run([sys.executable, "-m", *line], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+
+
+PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if typed(page)])
+def test_every_command_of_the_pages_is_one(page):
     """Each `oal ...` line parses: the command, its options and the number of its arguments."""
     root = get_command(app)
-    lines = [
-        line.split("#")[0].split() for block in blocks("sh") for line in block.splitlines() if line.startswith("oal ")
-    ]
-    assert len(lines) >= 10
-    for words in lines:
+    for words in typed(page):
         command, rest = root, words[1:]
         while hasattr(command, "commands"):
             command = command.commands[rest[0]]

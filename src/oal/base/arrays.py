@@ -6,6 +6,7 @@ import numpy as np
 
 
 def prefixed(prefix: object, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Put arrays under a name; `below` takes them back."""
     return {f"{prefix}/{name}": array for name, array in arrays.items()}
 
 

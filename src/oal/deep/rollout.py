@@ -74,6 +74,7 @@ class OnPolicyConfig:
 
 
 def above_zero(name: str, value: float) -> None:
+    """Refuse a setting that is not above 0."""
     if not value > 0.0:
         raise InputError(f"{name} is {value}: it must be above 0")
 

@@ -105,6 +105,7 @@ def load_minari(dataset_id: str, *, budget: Budget = DEFAULT_BUDGET) -> Demos:
 
 
 def read_minari_folder(folder: Path, name: str, *, budget: Budget = DEFAULT_BUDGET) -> Demos:
+    """Read a dataset as Minari keeps it: a folder of metadata.json and main_data.hdf5."""
     data = folder / "data" if (folder / "data").is_dir() else folder
     where = f"{name}: metadata.json"
     metadata = read_bytes(data / "metadata.json", inside=folder, max_bytes=MAX_TEXT, where=where)

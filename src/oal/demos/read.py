@@ -43,6 +43,7 @@ RETURN_TOLERANCE = 1e-3
 
 
 def read_oal(archive: npz.Archive) -> Demos:
+    """Read oal's own format."""
     name = archive.name
     about = about_text.read(f"{name}: about", archive.read_text("about"))
     lengths = episode_column(f"{name}: lengths", archive.read("lengths"))

@@ -272,6 +272,7 @@ def run_config(values: Mapping[str, Any]) -> RunConfig:
 
 
 def described(point: Mapping[str, Any]) -> str:
+    """Say in one line what sets a run of the grid apart."""
     return ", ".join(f"{name} = {json.dumps(plain(value))}" for name, value in point.items())
 
 

@@ -37,6 +37,7 @@ __all__ = [
 
 
 def uniform_policy(mdp: FiniteMDP) -> Array:
+    """Return the policy that takes every action with the same probability."""
     return np.full(mdp.shape, 1.0 / mdp.n_actions)
 
 
