@@ -115,18 +115,27 @@ def estimate_occupancy(slots, rules):
                         mass[below + edge_to[e]] += share * edge_weight[e]
 
 
-@jit_inlined
-def update_players(slots, rules, weights, k):
-    """Algorithm 2, lines 4-18: optimistic evaluation backwards in time, and the mirror step of each player."""
+@jit
+def step_sizes(rules, k):
+    """Return t_pi, t_c and the bonus' factors in episode k: Hoeffding's of 1/sqrt(n), and Bernstein's two."""
     H, S, A = rules.horizon, rules.n_states, rules.n_actions
     K = k if rules.anytime else rules.planned_episodes
     decay = 1.0 / math.sqrt(K)
-    policy_step = rules.policy_step * decay
-    cost_step = rules.cost_step * decay
     confidence = bonus_logarithm((H, S, A), K, rules.delta)
-    hoeffding = rules.bonus_scale * rules.cost_width * math.sqrt(4.0 * H * H * S * confidence)
-    deviation = rules.bonus_scale * math.sqrt(2.0 * confidence)
-    fallback = rules.bonus_scale * rules.cost_width * 7.0 * H * confidence / 3.0
+    return (
+        rules.policy_step * decay,
+        rules.cost_step * decay,
+        rules.bonus_scale * rules.cost_width * math.sqrt(4.0 * H * H * S * confidence),
+        rules.bonus_scale * math.sqrt(2.0 * confidence),
+        rules.bonus_scale * rules.cost_width * 7.0 * H * confidence / 3.0,
+    )
+
+
+@jit_inlined
+def update_players(slots, rules, weights, k):
+    """Algorithm 2, lines 4-18: optimistic evaluation backwards in time, and the mirror step of each player."""
+    H, A = rules.horizon, rules.n_actions
+    policy_step, cost_step, hoeffding, deviation, fallback = step_sizes(rules, k)
     with_bonus = rules.bonus_scale > 0.0 and not rules.model_known
     bernstein = with_bonus and rules.bonus == BERNSTEIN
     box = rules.cost_set == BOX

@@ -181,7 +181,7 @@ PER_ROW = ("visits", "inverse", "root", "edge_start", "edge_count", "edge_capaci
 def empty(rules: Rules) -> Slots:
     """Return memory for a few states at each step, none of them visited."""
     room = np.full(rules.horizon, min(FIRST_ROOM, rules.n_states), dtype=np.int64)
-    return _allocate(rules, room, 8 * rules.horizon)
+    return allocate(rules, room, 8 * rules.horizon)
 
 
 def make_room(slots: Slots, rules: Rules) -> Slots:
@@ -210,12 +210,12 @@ def dense(slots: Slots, values: Array, shape: tuple[int, int, int], default: flo
     return full
 
 
-def _allocate(rules: Rules, room: Index, edges: int) -> Slots:
+def allocate(rules: Rules, room: Index, edges: int) -> Slots:
     """Return empty slots with `room[h]` places in layer h and room for `edges` edges."""
     H, A = rules.horizon, rules.n_actions
     base = np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
     total, rows = int(base[-1]), int(base[1] if rules.pooled else base[-1])
-    keys, values, hashing = _place_table(rules, total)
+    keys, values, hashing = place_table(rules, total)
     whole = lambda *shape: np.zeros(shape, dtype=np.int64)  # noqa: E731
     by_action = ("logits", "policy", "cost", "expert", "occupancy", "occupancy_sum", "Q")
     return Slots(
@@ -242,7 +242,7 @@ def _allocate(rules: Rules, room: Index, edges: int) -> Slots:
     )
 
 
-def _place_table(rules: Rules, slots: int) -> tuple[Index, Index, NDArray[np.uint64]]:
+def place_table(rules: Rules, slots: int) -> tuple[Index, Index, NDArray[np.uint64]]:
     """Make an empty table from (h, s) to places: direct for small MDPs, hashed (half full at most) for large ones."""
     pairs = rules.horizon * rules.n_states
     direct = pairs <= SMALL_TABLE
@@ -253,7 +253,7 @@ def _place_table(rules: Rules, slots: int) -> tuple[Index, Index, NDArray[np.uin
 
 def _resize(slots: Slots, rules: Rules, room: Index, edges: int) -> Slots:
     """Copy the slots into other memory; places in the layers stay."""
-    new = _allocate(rules, room, edges)
+    new = allocate(rules, room, edges)
     for name in PER_SLOT + PER_ROW:
         old_values, new_values = getattr(slots, name), getattr(new, name)
         for h in range(1 if rules.pooled and name in PER_ROW else rules.horizon):
@@ -377,7 +377,7 @@ def _check_numbers(slots: Slots, rules: Rules) -> None:
 
 def _table_of(slots: Slots, rules: Rules) -> tuple[Index, Index, NDArray[np.uint64]]:
     """Make the table of places from the states in the slots."""
-    keys, values, hashing = _place_table(rules, len(slots.state))
+    keys, values, hashing = place_table(rules, len(slots.state))
     for h, (first, count) in enumerate(zip(slots.base, slots.counts, strict=False)):
         wanted = h * rules.n_states + slots.state[first : first + count]
         copy_places(wanted, np.arange(count), keys, values, hashing)
