@@ -287,12 +287,17 @@ def count_trajectory(slots, rules, states, actions):
 @jit
 def add_demonstrations(slots, rules, states, actions, first, learn_model):
     """Add trajectories from number `first` on to d_hat^E (and to the model); return how far there was room."""
+    keys, values, hashing, base, expert = slots.place_keys, slots.place_values, slots.hashing, slots.base, slots.expert
+    share = 1.0 / len(states)
     for i in range(first, len(states)):
         if not has_room(slots, rules):
             return i
         for h in range(rules.horizon):
-            place = activate(slots, rules, h, states[i, h])
-            slots.expert[slots.base[h] + place, actions[i, h]] += 1.0 / len(states)
+            # not `activate` at once: a call that passes the slots on costs more than all the rest
+            place = find(keys, values, hashing, h * rules.n_states + states[i, h])
+            if place < 0:
+                place = activate(slots, rules, h, states[i, h])
+            expert[base[h] + place, actions[i, h]] += share
         if learn_model:
             count_trajectory(slots, rules, states[i], actions[i])
     return len(states)

@@ -1,10 +1,10 @@
-"""Algorithm 2 for eight seeds at once, one in each lane of the vector unit. A seed learns bit for bit what it does alone.
+"""Algorithm 2 for eight seeds at once, one in each lane of the vector unit.
 
-The steps are those of `algorithm2` and `ledger`, in the same order, with costs of the box. Place j of layer h is the same
-row in every lane, though the lanes may have different states there: a lane gives out its places in the order of its own
-visits, since the order of additions follows from it. There is room for all states, so nothing moves. Places and edges
-that a lane has not opened while others have are computed along: they weigh nothing, and adding zero changes no bit;
-without visits the policy stays uniform and the cost the default one (see `slots`).
+A seed learns bit for bit what it learns alone: the steps are those of `algorithm2` and `ledger`, in their order, with
+costs of the box. Place j of layer h is the same row in every lane, though lanes may have different states there: each
+gives out its places in the order of its own visits, which the order of additions follows from. There is room for all
+states, so nothing moves. Places and edges that a lane has not opened while others have are computed along: they weigh
+nothing, and adding zero changes no bit; without visits the policy stays uniform and the cost the default (see `slots`).
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from oal.tabular.costsets import BOX
 from oal.tabular.fastmath import invert, jit, jit_inlined
 from oal.tabular.ledger import TERMS, Ledger
 from oal.tabular.passes import Index, Transitions
-from oal.tabular.slots import BERNSTEIN, Rules, Slots, insert_key
+from oal.tabular.slots import BERNSTEIN, HOEFFDING, Rules, Slots, insert_key
 from oal.tabular.vectors import (
     LANES,
     exponential,
@@ -29,6 +29,7 @@ from oal.tabular.vectors import (
     maximum,
     minimum,
     rows,
+    scatter,
     scatter_add,
     splat,
     square_root,
@@ -39,6 +40,12 @@ from oal.tabular.vectors import (
 
 LARGEST = 1 << 15
 """Most entries (h, s, a) of a problem that runs in lanes: eight times more no longer stay near the processor."""
+
+
+SAME = [name for name in Rules._fields if name not in ("features", "expert_features", "planned_episodes")]
+"""Rules that lanes share. Features belong to linear costs, and the planned episodes are set for all lanes alike."""
+SHORT = 16
+"""Rows with fewer successors are searched one by one, longer ones by halves."""
 
 
 class Lanes(NamedTuple):
@@ -62,7 +69,7 @@ class Lanes(NamedTuple):
     root: Array  # [rows * A, 8]
     edges: int  # room of a row
     direct: bool  # two states at most: edge e leads to place e, whenever it was found
-    edge_count: Index  # [rows * A, 8]
+    edge_count: Index  # [rows * A, 8], unless direct
     edge_most: Index  # [rows * A] the largest count of any lane
     edge_to: Index  # [rows * A * edges, 8]
     edge_weight: Array  # [rows * A * edges, 8]
@@ -76,22 +83,17 @@ class Lanes(NamedTuple):
     totals: Array  # [2, 8]
 
 
-def fit(all_rules: Sequence[Rules], truth: Transitions, ledgers: Sequence[Ledger]) -> bool:
-    """Whether seeds can share the lanes: with costs of the box, a small problem, and the same rules and true expert."""
-    rules, ledger = all_rules[0], ledgers[0]
+def fit(rules: Rules, other: Rules, ledger: Ledger, other_ledger: Ledger) -> bool:
+    """Whether two seeds can share lanes: a small problem, costs of the box, the same rules and the same true expert."""
     return (
         rules.cost_set == BOX
-        and 0 < len(truth.indptr)
+        and rules.bonus in (HOEFFDING, BERNSTEIN)
         and rules.horizon * rules.n_states * rules.n_actions <= LARGEST
-        and not any(each.decompose for each in ledgers)
-        and all(_scalars(each) == _scalars(rules) for each in all_rules)
-        and all(each.exact == ledger.exact and np.array_equal(each.expert, ledger.expert) for each in ledgers)
+        and all(getattr(rules, name) == getattr(other, name) for name in SAME)
+        and not (ledger.decompose or other_ledger.decompose)
+        and ledger.exact == other_ledger.exact
+        and np.array_equal(ledger.expert, other_ledger.expert)
     )
-
-
-def _scalars(rules: Rules) -> Rules:
-    """The rules without the arrays, which linear costs alone read."""
-    return rules._replace(features=np.zeros(0), expert_features=np.zeros(0))._replace(features=None, expert_features=None)
 
 
 # In and out of the lanes ----------------------------------------------------------------------------------------------
@@ -135,7 +137,7 @@ def enter(
         edges=edges,
         direct=direct,
         edge_count=whole(pairs),
-        edge_most=np.zeros(pairs, dtype=np.int64),
+        edge_most=np.full(pairs, S if direct else 0, dtype=np.int64),
         edge_to=whole(pairs * edges),
         edge_weight=rows(pairs * edges),
         start_weight=rows(S),
@@ -147,6 +149,8 @@ def enter(
         true_sum=rows(settled),
         totals=rows(2),
     )
+    if direct:
+        lanes.edge_to[:] = np.tile(np.arange(S), pairs)[:, None]
     for lane in range(LANES):
         seed = lane if lane < len(all_slots) else 0
         copy_in(lanes, rules, all_slots[seed], lane)
@@ -161,7 +165,7 @@ def enter(
 def leave(lanes: Lanes, rules: Rules, lane: int, ledger: Ledger, stream: NDArray[np.uint64]) -> Slots:
     """Return a seed's slots, and write the rest of what it knows into its ledger and stream."""
     room = np.maximum(lanes.counts[:, lane], min(memory.FIRST_ROOM, rules.n_states))
-    slots = memory.allocate(rules, room, int(lanes.edge_count[:, lane].sum()))
+    slots = memory.allocate(rules, room, np.count_nonzero(lanes.edge_weight[:, lane]))
     copy_out(lanes, rules, slots, lane)
     stream[:] = lanes.stream[:, lane]
     ledger.totals[:] = lanes.totals[:, lane]
@@ -251,7 +255,10 @@ def copy_out(lanes, rules, slots, lane):
 @jit
 def add_edge(lanes, pair, to, weight, lane):
     """Add a successor to a row of one lane."""
-    e = to if lanes.direct else lanes.edge_count[pair, lane]
+    if lanes.direct:
+        lanes.edge_weight[pair * lanes.edges + to, lane] = weight
+        return
+    e = lanes.edge_count[pair, lane]
     lanes.edge_to[pair * lanes.edges + e, lane] = to
     lanes.edge_weight[pair * lanes.edges + e, lane] = weight
     lanes.edge_count[pair, lane] += 1
@@ -279,36 +286,53 @@ def open_place(lanes, rules, h, s, lane):
 @jit
 def learn(lanes, rules, truth, first, regrets):
     """Run Algorithm 2 from episode `first` on, until `regrets[lane, k] = (true, empirical)` is full."""
-    H, S, A = rules.horizon, rules.n_states, rules.n_actions
-    draws, scratch = np.empty((2 * H, LANES)), np.empty((A, LANES))
+    H, S = rules.horizon, rules.n_states
+    draws, at = np.empty((2 * H, LANES)), np.empty((2, LANES), dtype=np.int64)
     mass, after = np.empty((S, LANES)), np.empty((S, LANES))
     sums, empirical_sums = np.empty((2 * TERMS, LANES)), np.empty((2 * TERMS, LANES))
     states, actions = np.empty((H, LANES), dtype=np.int64), np.empty((H, LANES), dtype=np.int64)
+    rising = rising_sums(truth)
     episodes = regrets.shape[1]
     for k in range(episodes):
         for i in range(2 * H):
             store(draws, i, uniforms(lanes.stream))
-        roll_out(lanes, rules, truth, draws, states, actions)
+        roll_out(lanes, rules, truth, rising, draws, states, actions)
         if lanes.exact:
             settle(lanes, rules, truth, mass, after, sums, empirical_sums)
             for lane in range(LANES):
                 regrets[lane, k, 0] = sums[0, lane]
                 regrets[lane, k, 1] = empirical_sums[0, lane]
         estimate_occupancy(lanes, rules)
-        update_players(lanes, rules, float(first + k), scratch, k + 1 == episodes)
+        update_players(lanes, rules, float(first + k), k + 1 == episodes)
         if not rules.model_known:
-            count_trajectories(lanes, rules, states, actions)
+            count_trajectories(lanes, rules, states, actions, at)
+
+
+@jit
+def rising_sums(truth):
+    """Return each row's running sums but the last, all rows as long as the longest; what is added is never reached."""
+    longest = 1
+    for row in range(len(truth.indptr) - 1):
+        longest = max(longest, truth.indptr[row + 1] - truth.indptr[row])
+    rising = np.full((len(truth.indptr) - 1, min(longest - 1, SHORT)), 2.0)
+    for row in range(len(rising)):
+        start = truth.indptr[row]
+        for e in range(start, min(truth.indptr[row + 1] - 1, start + rising.shape[1])):
+            rising[row, e - start] = truth.cumulative[e]
+    return rising
 
 
 @jit_inlined
-def roll_out(lanes, rules, truth, draws, states, actions):
-    """Act every lane's pi_k for an episode. Running sums are compared without branches, which would be guessed wrong."""
+def roll_out(lanes, rules, truth, rising, draws, states, actions):
+    """Act every lane's pi_k for an episode. Sums are compared without branches, which would be guessed wrong."""
+    short = rising.shape[1] < SHORT
     H, S, A = rules.horizon, rules.n_states, rules.n_actions
     place, policy = lanes.place, lanes.policy
     indptr, successors, cumulative = truth.indptr, truth.successors, truth.cumulative
     for lane in range(LANES):
         states[0, lane] = invert(truth.initial_cumulative, 0, S, draws[0, lane])
     for h in range(H):
+        layer = 0 if truth.stationary else h
         for lane in range(LANES):
             s = states[h, lane]
             i = (h * S + place[h * S + s, lane]) * A
@@ -319,14 +343,14 @@ def roll_out(lanes, rules, truth, draws, states, actions):
             actions[h, lane] = a
             if h + 1 < H:
                 u = draws[2 * h + 2, lane]
-                row = ((0 if truth.stationary else h) * S + s) * A + a
-                start, stop = indptr[row], indptr[row + 1]
-                if stop - start > 16:
-                    start = invert(cumulative, start, stop, u)
+                row = (layer * S + s) * A + a
+                e = indptr[row]
+                if short:
+                    for i in range(rising.shape[1]):
+                        e += np.int64(rising[row, i] <= u)
                 else:
-                    for e in range(start, stop - 1):
-                        start += np.int64(cumulative[e] <= u)
-                states[h + 1, lane] = successors[start]
+                    e = invert(cumulative, e, indptr[row + 1], u)
+                states[h + 1, lane] = successors[e]
 
 
 @jit_inlined
@@ -438,7 +462,7 @@ def estimate_occupancy(lanes, rules):
 
 
 @jit_inlined
-def update_players(lanes, rules, k, scratch, keep_Q):
+def update_players(lanes, rules, k, keep_Q):
     """Algorithm 2, lines 4-18: optimistic evaluation backwards in time, and the mirror step of each player."""
     H, S, A, E = rules.horizon, rules.n_states, rules.n_actions, lanes.edges
     policy_step, cost_step, hoeffding, deviation, fallback = step_sizes(rules, k)
@@ -479,64 +503,67 @@ def update_players(lanes, rules, k, scratch, keep_Q):
                     store(Q, i, q)
                 expected += load(policy, i) * q  # line 9
                 logit = load(logits, i) - q * policy_step  # line 14
-                store(scratch, a, logit)
+                store(logits, i, logit)
                 largest = maximum(largest, logit)
                 c += (load(occupancy, i) - load(expert, i)) * cost_step  # line 16
                 store(cost, i, minimum(maximum(c, 0.0), 1.0))  # line 17
             store(V, slot, expected)
-            total = splat(0.0)
             for a in range(A):
                 # Kept near zero: a constant does not change the policy, and it keeps the digits for the differences.
-                logit = load(scratch, a) - largest
-                store(logits, slot * A + a, logit)
-                weight = exponential(logit)
-                store(scratch, a, weight)
+                store(logits, slot * A + a, load(logits, slot * A + a) - largest)
+    # a loop of its own: exponentials wait for themselves, and need others beside them
+    for h in range(H):
+        for slot in range(h * S, h * S + most[h]):
+            total = splat(0.0)
+            for i in range(slot * A, (slot + 1) * A):
+                weight = exponential(load(logits, i))
+                store(policy, i, weight)
                 total += weight
             total = 1.0 / total
-            for a in range(A):
-                store(policy, slot * A + a, load(scratch, a) * total)
+            for i in range(slot * A, (slot + 1) * A):
+                store(policy, i, load(policy, i) * total)
 
 
 @jit_inlined
-def count_trajectories(lanes, rules, states, actions):
-    """Update n and the empirical model of every lane with its trajectory."""
+def count_trajectories(lanes, rules, states, actions, at):
+    """Update n and the empirical model of every lane with its trajectory; `at` holds rows and edges meanwhile."""
     H, S, A, E = rules.horizon, rules.n_states, rules.n_actions, lanes.edges
     place, counts = lanes.place, lanes.counts
     visits, inverse, root = lanes.visits, lanes.inverse, lanes.root
     edge_count, edge_to, edge_weight = lanes.edge_count, lanes.edge_to, lanes.edge_weight
-    pairs, fresh = np.zeros(LANES, dtype=np.int64), np.ones((1, LANES))
-    direct = lanes.direct
+    pooled, direct = rules.pooled, lanes.direct
     for h in range(H):
+        shift = 0 if pooled else h * S
         for lane in range(LANES):
             s = states[h, lane]
             j = place[h * S + s, lane]
             if j >= counts[h, lane]:
-                if rules.pooled:
+                if pooled:
                     for step in range(H):
                         j = open_place(lanes, rules, step, s, lane)
                 else:
                     j = open_place(lanes, rules, h, s, lane)
             if h == 0:
-                if not rules.initial_known:
-                    lanes.start_weight[j, lane] += 1.0
-                    lanes.start_total[0, lane] += 1.0
+                at[1, lane] = j
+            elif direct:
+                at[1, lane] = at[0, lane] * E + j
             else:
-                pair = pairs[lane]
+                pair = at[0, lane]
                 e, stop = pair * E, pair * E + edge_count[pair, lane]
-                if direct:
-                    e += j
-                    stop = e + np.int64(edge_weight[e, lane] > 0.0)
-                else:
-                    while e < stop and edge_to[e, lane] != j:
-                        e += 1
-                if e < stop:
-                    edge_weight[e, lane] += 1.0
-                else:
-                    add_edge(lanes, pair, j, 1.0, lane)
-            pairs[lane] = ((0 if rules.pooled else h * S) + j) * A + actions[h, lane]
+                while e < stop and edge_to[e, lane] != j:
+                    e += 1
+                if e == stop:
+                    add_edge(lanes, pair, j, 0.0, lane)
+                at[1, lane] = e
+            at[0, lane] = (shift + j) * A + actions[h, lane]
+        if h > 0:
+            scatter(edge_weight, 0, at, 1, gather(edge_weight, 0, at, 1, 1) + 1.0)
+        elif not rules.initial_known:
+            scatter(lanes.start_weight, 0, at, 1, gather(lanes.start_weight, 0, at, 1, 1) + 1.0)
+            store(lanes.start_total, 0, load(lanes.start_total, 0) + 1.0)
         # A pooled row serves all steps: a visit at the last one, which has no successor, would take its mass away.
-        if h + 1 < H or H == 1 or not rules.pooled:
-            for lane in range(LANES):
-                visits[pairs[lane], lane] += 1.0
-                inverse[pairs[lane], lane] = 1.0 / visits[pairs[lane], lane]
-                root[pairs[lane], lane] = np.sqrt(inverse[pairs[lane], lane])
+        if h + 1 < H or H == 1 or not pooled:
+            n = gather(visits, 0, at, 0, 1) + 1.0
+            scatter(visits, 0, at, 0, n)
+            scatter(inverse, 0, at, 0, 1.0 / n)
+            scatter(root, 0, at, 0, square_root(1.0 / n))

@@ -101,8 +101,8 @@ TERMS = 32
 def settle_box(occupancy, occupancy_sum, expert, demonstrated, k):
     """Add an occupancy to the sum; return the box's regret against the expert and against the demonstrations.
 
-    The support function of the box is the sum of positive parts. It is added up in 32 sums, which vector registers hold,
-    and what is left over in four, then one by one: the same order on every machine, and in `lanes`.
+    The support function of the box is the sum of positive parts. It is added up in 32 sums, which vector registers
+    hold, and what is left over in four, then one by one: the same order on every machine, and in `lanes`.
     """
     sums = len(occupancy_sum) // TERMS * TERMS
     r0, r1, r2, r3 = splat(0.0), splat(0.0), splat(0.0), splat(0.0)

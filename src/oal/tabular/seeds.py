@@ -1,19 +1,28 @@
-"""Many seeds in parallel threads, which keep what they have when they are stopped, and go on from there."""
+"""Many seeds in parallel, in threads and in the lanes of the vector unit; stopped, they keep what they have.
+
+A seed learns bit for bit the same whatever runs beside it. Learners that the lanes do not take (see `lanes.fit`) learn
+one after the other.
+"""
 
 import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from oal.base import files, stopping
 from oal.base.folder import plain
 from oal.errors import InputError
+from oal.tabular import lanes
 from oal.tabular.learner import TabularOAL
+from oal.tabular.mdp import FiniteMDP
+from oal.tabular.vectors import LANES
 
 RESULTS = "results.json"
 
@@ -58,24 +67,21 @@ class Kept:
         with self._lock:
             files.write_json(self.folder / RESULTS, self._results)
 
-    def learn(self, key: str, learner: TabularOAL, episodes: int) -> TabularOAL:
-        """Learn for so many episodes, from what was kept of this seed or with the fresh learner given."""
-        path, pace = self._learner(key), stopping.Pace(self.seconds)
-        if path.exists():
-            learner = TabularOAL.load(path, learner.env)
+    def learn(self, learners: Mapping[str, TabularOAL], episodes: int) -> list[TabularOAL]:
+        """Learn for so many episodes, from what was kept of each key or with the fresh learner given."""
+        paths = {key: self._learner(key) for key in learners}
+        found = [
+            TabularOAL.load(paths[key], learner.env) if paths[key].exists() else learner
+            for key, learner in learners.items()
+        ]
 
-        def keep(learner: TabularOAL) -> None:
-            if pace.due():
-                with pace.keeping():
+        def save(some: Sequence[TabularOAL]) -> None:
+            for path, learner in zip(paths.values(), found, strict=True):
+                if any(learner is one for one in some):
                     learner.save(path)
 
-        if learner.episodes < episodes:
-            try:
-                learner.learn(episodes - learner.episodes, planned=episodes, callback=keep)
-            except stopping.Stopped:
-                learner.save(path)
-                raise
-        return learner
+        learn_together(found, episodes, pace=stopping.Pace(self.seconds), save=save)
+        return found
 
     def remove(self) -> None:
         """Remove the folder: everything is finished."""
@@ -86,6 +92,87 @@ class Kept:
 
     def _learner(self, key: str) -> Path:
         return self.folder / f"{key}.npz"
+
+
+def learn_together(
+    learners: Sequence[TabularOAL],
+    episodes: int,
+    *,
+    pace: stopping.Pace | None = None,
+    save: Callable[[Sequence[TabularOAL]], None] = lambda _: None,
+) -> None:
+    """Learn until each has so many episodes, which are the planned ones too; those that can, in lanes side by side.
+
+    `save(some)` gets those under way when the pace says so, and at a stop.
+    """
+
+    def keep(some: Sequence[TabularOAL]) -> None:
+        if pace is not None and pace.due():
+            with pace.keeping():
+                save(some)
+
+    waiting = [learner for learner in learners if learner.episodes < episodes]
+    while waiting:
+        first = waiting[0]
+        beside = [first, *(learner for learner in waiting[1:] if _alike(first, learner))][:LANES]
+        waiting = [learner for learner in waiting if all(learner is not one for one in beside)]
+        try:
+            if len(beside) > 1:
+                _learn_in_lanes(beside, episodes, pace, keep)
+            else:
+                left = episodes - first.episodes
+                first.learn(left, planned=episodes, callback=None if pace is None else lambda one: keep([one]))
+        except stopping.Stopped:
+            save(beside)
+            raise
+
+
+def _alike(one: TabularOAL, other: TabularOAL) -> bool:
+    """Whether two learners can learn side by side."""
+    return (
+        all(isinstance(each.env, FiniteMDP) and not each.keep_trajectories for each in (one, other))
+        and one.episodes == other.episodes
+        and all(x is y or np.array_equal(x, y) for x, y in zip(one._truth, other._truth, strict=True))
+        and lanes.fit(one._rules, other._rules, one._ledger, other._ledger)
+    )
+
+
+def _learn_in_lanes(
+    learners: Sequence[TabularOAL],
+    episodes: int,
+    pace: stopping.Pace | None,
+    keep: Callable[[Sequence[TabularOAL]], None],
+) -> None:
+    first = learners[0]
+    truth, rules = first._truth, first._rules._replace(planned_episodes=float(episodes))
+    inside = lanes.enter(
+        rules,
+        truth,
+        [learner._slots for learner in learners],
+        [learner._ledger for learner in learners],
+        [learner._stream for learner in learners],
+    )
+
+    def leave() -> None:
+        for lane, learner in enumerate(learners):
+            learner._rules = learner._rules._replace(planned_episodes=float(episodes))
+            learner._slots = lanes.leave(inside, rules, lane, learner._ledger, learner._stream)
+
+    def play(size: int) -> None:
+        regrets = np.zeros((LANES, size, 2))
+        lanes.learn(inside, rules, truth, first.episodes + 1, regrets)
+        for learner, own in zip(learners, regrets, strict=False):
+            learner.episodes += size
+            if learner.exact_regret:
+                learner._regrets.append(own)
+        if pace is not None and pace.due():
+            leave()
+            keep(learners)
+
+    try:
+        first._play_in_parts(play, episodes - first.episodes)
+    finally:
+        leave()
 
 
 def learn_seeds(
@@ -99,36 +186,44 @@ def learn_seeds(
     kept: Kept | None = None,
     named: str = "",
 ) -> list[Any]:
-    """Run `make(seed).learn(episodes)` for each seed in parallel threads; return `each(learner)` in the seeds' order.
+    """Run `make(seed).learn(episodes)` for each seed, in threads and lanes; return `each(learner)` in the seeds' order.
 
-    The kernels hold no interpreter lock, each learner has its own random stream: threads change nothing but the time.
+    The kernels hold no interpreter lock, each learner has its own random stream: both change nothing but the time.
     `kept` keeps what is unfinished at a stop, under names that begin with `named`; results are JSON values then.
     """
     seeds = list(seeds)
     if not seeds:
         raise InputError("no seeds: give at least one")
-
-    def run(seed: int) -> Any:
-        stopping.check()
-        key = f"{named}{seed}"
-        if kept is None:
-            result = each(make(seed).learn(episodes))
-        elif key in kept:
-            result = kept[key]
-        else:
-            result = each(kept.learn(key, make(seed), episodes))
-            kept.add(key, result)
-        if advance is not None:
-            advance(1)
-        return result
-
     workers = threads or os.cpu_count() or 1
+    size = min(LANES, -(-len(seeds) // workers))
+
+    def run(some: Sequence[int]) -> list[Any]:
+        """Run as many seeds as there are lanes."""
+        stopping.check()
+        keys = {f"{named}{seed}": seed for seed in some}
+        results = {key: kept[key] for key in keys if kept is not None and key in kept}
+        learners = {key: make(seed) for key, seed in keys.items() if key not in results}
+        if kept is None:
+            learn_together(list(learners.values()), episodes)
+        else:
+            learners = dict(zip(learners, kept.learn(learners, episodes), strict=True))
+        for key, learner in learners.items():
+            results[key] = each(learner)
+            if kept is not None:
+                kept.add(key, results[key])
+        if advance is not None:
+            advance(len(some))
+        return [results[key] for key in keys]
+
+    groups = [seeds[first : first + size] for first in range(0, len(seeds), size)]
     try:
-        if workers == 1 or len(seeds) == 1:
-            return [run(seed) for seed in seeds]
-        with ThreadPoolExecutor(workers) as pool:
-            return list(pool.map(run, seeds))
+        if workers == 1 or len(groups) == 1:
+            found = [run(group) for group in groups]
+        else:
+            with ThreadPoolExecutor(workers) as pool:
+                found = list(pool.map(run, groups))
     except stopping.Stopped:
         if kept is not None:
             kept.write()
         raise
+    return [result for group in found for result in group]

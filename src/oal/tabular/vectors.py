@@ -1,12 +1,13 @@
 """Eight numbers at a time in compiled code: a Numba type for the contents of a vector register.
 
-A `Vector` is a row of an array `[n, 8]`: `load` and `store` move whole rows, `gather` and `scatter_add` take every lane
-from a row of its own. `+ - * /`, `maximum`, `minimum` and `square_root` round each lane as the scalar operation does, so
-a lane computes bit for bit what scalar code would. LLVM makes of it what the processor has: one instruction for eight
-numbers (AVX-512), or two (AVX), or four (SSE2, NEON).
+A `Vector` is a row of an array `[n, 8]`: `load` and `store` move whole rows, `gather` and `scatter` take every lane
+from a row of its own. `+ - * /`, `maximum`, `minimum` and `square_root` round each lane as the scalar operation does,
+so a lane computes bit for bit what scalar code would. LLVM makes of it what the processor has: one instruction for
+eight numbers (AVX-512), or two (AVX), or four (SSE2, NEON).
 """
 
 import operator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -192,7 +193,7 @@ def exponential(x):
     return p * _power_of_rounded(shifted)
 
 
-# Memory. Rows are not checked to be inside: the callers' loops see to that ---------------------------------------------
+# Memory. Rows are not checked to be inside: the callers' loops see to that -------------------------------------------
 
 
 def _row(context: Any, builder: ir.IRBuilder, kind: Any, array: ir.Value, row: ir.Value) -> ir.Value:
@@ -254,18 +255,24 @@ def gather(_: Any, values: Any, first: Any, places: Any, i: Any, step: Any) -> A
     return VECTOR(values, types.int64, places, types.int64, types.int64), codegen
 
 
+def _scattered(context: Any, builder: ir.IRBuilder, sig: Any, args: Any, *, add: bool) -> ir.Value:
+    one = ir.Constant(_WHOLE, 1)
+    for lane, address in enumerate(_rows_of_lanes(context, builder, sig.args, (*args[:4], one))):
+        x = builder.extract_element(args[4], ir.Constant(ir.IntType(32), lane))
+        builder.store(builder.fadd(builder.load(address), x) if add else x, address)
+    return context.get_dummy_value()
+
+
+@intrinsic
+def scatter(_: Any, values: Any, first: Any, places: Any, i: Any, vector: Any) -> Any:
+    """Write each lane into `values[first + places[i, lane], lane]`."""
+    return types.void(values, types.int64, places, types.int64, VECTOR), partial(_scattered, add=False)
+
+
 @intrinsic
 def scatter_add(_: Any, values: Any, first: Any, places: Any, i: Any, vector: Any) -> Any:
     """Add each lane to `values[first + places[i, lane], lane]`."""
-
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        one = ir.Constant(_WHOLE, 1)
-        for lane, address in enumerate(_rows_of_lanes(context, builder, sig.args, (*args[:4], one))):
-            x = builder.extract_element(args[4], ir.Constant(ir.IntType(32), lane))
-            builder.store(builder.fadd(builder.load(address), x), address)
-        return context.get_dummy_value()
-
-    return types.void(values, types.int64, places, types.int64, VECTOR), codegen
+    return types.void(values, types.int64, places, types.int64, VECTOR), partial(_scattered, add=True)
 
 
 @intrinsic
