@@ -22,6 +22,9 @@ from oal.tabular.fastmath import exponentials, invert, jit, jit_inlined, uniform
 from oal.tabular.ledger import settle
 from oal.tabular.slots import BERNSTEIN, activate, add_edge, find, has_room
 
+LARGE = 1 << 14
+"""From so many entries on, the policy follows layer by layer, while the layer is still near the processor."""
+
 bonus_logarithm = jit(equations.bonus_logarithm)
 
 
@@ -131,6 +134,19 @@ def step_sizes(rules, k):
     )
 
 
+@jit
+def normalised_exponentials(logits, policy, first, stop, A):
+    """Write the policy of the slots from `first` on into its place."""
+    exponentials(logits[first * A : stop * A], policy[first * A : stop * A])
+    for slot in range(first, stop):
+        total = 0.0
+        for a in range(A):
+            total += policy[slot * A + a]
+        total = 1.0 / total
+        for a in range(A):
+            policy[slot * A + a] *= total
+
+
 @jit_inlined
 def update_players(slots, rules, weights, k):
     """Algorithm 2, lines 4-18: optimistic evaluation backwards in time, and the mirror step of each player."""
@@ -145,6 +161,7 @@ def update_players(slots, rules, weights, k):
     inverse, root = slots.inverse.ravel(), slots.root.ravel()
     edge_start, edge_count = slots.edge_start.ravel(), slots.edge_count.ravel()
     edge_to, edge_weight = slots.edge_to, slots.edge_weight
+    by_layer = base[H] * A > LARGE
     for h in range(H - 1, -1, -1):
         last = h + 1 == H
         below = base[h + 1]
@@ -183,14 +200,10 @@ def update_players(slots, rules, weights, k):
             for a in range(A):
                 # Kept near zero: a constant does not change the policy, and it keeps the digits for the differences.
                 logits[slot * A + a] -= largest
-    exponentials(logits, policy)
-    for slot in range(base[H]):
-        total = 0.0
-        for a in range(A):
-            total += policy[slot * A + a]
-        total = 1.0 / total
-        for a in range(A):
-            policy[slot * A + a] *= total
+        if by_layer:
+            normalised_exponentials(logits, policy, base[h], base[h] + count[h], A)
+    if not by_layer:
+        normalised_exponentials(logits, policy, 0, base[H], A)
     if not box:
         update_weights(slots, rules, weights, cost_step)
         set_linear_costs(slots, rules, weights)

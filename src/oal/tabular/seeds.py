@@ -67,21 +67,14 @@ class Kept:
         with self._lock:
             files.write_json(self.folder / RESULTS, self._results)
 
-    def learn(self, learners: Mapping[str, TabularOAL], episodes: int) -> list[TabularOAL]:
-        """Learn for so many episodes, from what was kept of each key or with the fresh learner given."""
-        paths = {key: self._learner(key) for key in learners}
-        found = [
-            TabularOAL.load(paths[key], learner.env) if paths[key].exists() else learner
-            for key, learner in learners.items()
-        ]
+    def load(self, key: str, fresh: TabularOAL) -> TabularOAL:
+        """Return what was kept of a learner under way, or the fresh one."""
+        path = self._learner(key)
+        return TabularOAL.load(path, fresh.env) if path.exists() else fresh
 
-        def save(some: Sequence[TabularOAL]) -> None:
-            for path, learner in zip(paths.values(), found, strict=True):
-                if any(learner is one for one in some):
-                    learner.save(path)
-
-        learn_together(found, episodes, pace=stopping.Pace(self.seconds), save=save)
-        return found
+    def save(self, key: str, learner: TabularOAL) -> None:
+        """Keep a learner under way."""
+        learner.save(self._learner(key))
 
     def remove(self) -> None:
         """Remove the folder: everything is finished."""
@@ -98,33 +91,38 @@ def learn_together(
     learners: Sequence[TabularOAL],
     episodes: int,
     *,
+    finished: Callable[[TabularOAL], None] = lambda _: None,
     pace: stopping.Pace | None = None,
-    save: Callable[[Sequence[TabularOAL]], None] = lambda _: None,
+    save: Callable[[TabularOAL], None] = lambda _: None,
 ) -> None:
     """Learn until each has so many episodes, which are the planned ones too; those that can, in lanes side by side.
 
-    `save(some)` gets those under way when the pace says so, and at a stop.
+    Each goes to `finished` when it is there, and those under way to `save` when the pace says so, and at a stop.
     """
 
     def keep(some: Sequence[TabularOAL]) -> None:
         if pace is not None and pace.due():
             with pace.keeping():
-                save(some)
+                for learner in some:
+                    save(learner)
 
-    waiting = [learner for learner in learners if learner.episodes < episodes]
+    waiting = list(learners)
     while waiting:
         first = waiting[0]
         beside = [first, *(learner for learner in waiting[1:] if _alike(first, learner))][:LANES]
         waiting = [learner for learner in waiting if all(learner is not one for one in beside)]
+        left = episodes - first.episodes
         try:
-            if len(beside) > 1:
-                _learn_in_lanes(beside, episodes, pace, keep)
-            else:
-                left = episodes - first.episodes
+            if left > 0 and len(beside) > 1:
+                _learn_in_lanes(beside, left, episodes, pace, keep)
+            elif left > 0:
                 first.learn(left, planned=episodes, callback=None if pace is None else lambda one: keep([one]))
         except stopping.Stopped:
-            save(beside)
+            for learner in beside:
+                save(learner)
             raise
+        for learner in beside:
+            finished(learner)
 
 
 def _alike(one: TabularOAL, other: TabularOAL) -> bool:
@@ -140,11 +138,12 @@ def _alike(one: TabularOAL, other: TabularOAL) -> bool:
 def _learn_in_lanes(
     learners: Sequence[TabularOAL],
     episodes: int,
+    planned: int,
     pace: stopping.Pace | None,
     keep: Callable[[Sequence[TabularOAL]], None],
 ) -> None:
     first = learners[0]
-    truth, rules = first._truth, first._rules._replace(planned_episodes=float(episodes))
+    truth, rules = first._truth, first._rules._replace(planned_episodes=float(planned))
     inside = lanes.enter(
         rules,
         truth,
@@ -155,7 +154,7 @@ def _learn_in_lanes(
 
     def leave() -> None:
         for lane, learner in enumerate(learners):
-            learner._rules = learner._rules._replace(planned_episodes=float(episodes))
+            learner._rules = learner._rules._replace(planned_episodes=float(planned))
             learner._slots = lanes.leave(inside, rules, lane, learner._ledger, learner._stream)
 
     def play(size: int) -> None:
@@ -170,7 +169,7 @@ def _learn_in_lanes(
             keep(learners)
 
     try:
-        first._play_in_parts(play, episodes - first.episodes)
+        first._play_in_parts(play, episodes)
     finally:
         leave()
 
@@ -198,22 +197,37 @@ def learn_seeds(
     size = min(LANES, -(-len(seeds) // workers))
 
     def run(some: Sequence[int]) -> list[Any]:
-        """Run as many seeds as there are lanes."""
+        """Run seeds that may fit into lanes side by side."""
         stopping.check()
-        keys = {f"{named}{seed}": seed for seed in some}
-        results = {key: kept[key] for key in keys if kept is not None and key in kept}
-        learners = {key: make(seed) for key, seed in keys.items() if key not in results}
-        if kept is None:
-            learn_together(list(learners.values()), episodes)
-        else:
-            learners = dict(zip(learners, kept.learn(learners, episodes), strict=True))
-        for key, learner in learners.items():
-            results[key] = each(learner)
+        results: dict[int, Any] = {}
+        learners = []
+        for seed in some:
+            key = f"{named}{seed}"
+            if kept is not None and key in kept:
+                results[seed] = kept[key]
+            else:
+                learners.append(make(seed) if kept is None else kept.load(key, make(seed)))
+        keys = {
+            id(learner): seed for learner, seed in zip(learners, (s for s in some if s not in results), strict=True)
+        }
+
+        def finished(learner: TabularOAL) -> None:
+            seed = keys[id(learner)]
+            results[seed] = each(learner)
             if kept is not None:
-                kept.add(key, results[key])
-        if advance is not None:
-            advance(len(some))
-        return [results[key] for key in keys]
+                kept.add(f"{named}{seed}", results[seed])
+            if advance is not None:
+                advance(1)
+
+        def save(learner: TabularOAL) -> None:
+            if kept is not None:
+                kept.save(f"{named}{keys[id(learner)]}", learner)
+
+        if advance is not None and results:
+            advance(len(results))
+        pace = None if kept is None else stopping.Pace(kept.seconds)
+        learn_together(learners, episodes, finished=finished, pace=pace, save=save)
+        return [results[seed] for seed in some]
 
     groups = [seeds[first : first + size] for first in range(0, len(seeds), size)]
     try:

@@ -172,6 +172,37 @@ def has_room(slots, rules):
     return slots.edges_used[0] + rules.horizon * max(2, 2 * slots.edges_used[1]) <= len(slots.edge_to)
 
 
+@jit
+def pack_edges(slots, rules, edge_to, edge_weight):
+    """Copy the rows' edges from elsewhere, in the rows' order, so that a pass reads one after the other."""
+    used = 0
+    for h in range(1 if rules.pooled else rules.horizon):
+        for row in range(slots.base[h], slots.base[h] + slots.counts[h]):
+            for a in range(rules.n_actions):
+                start, count = slots.edge_start[row, a], slots.edge_count[row, a]
+                slots.edge_start[row, a] = used
+                slots.edge_capacity[row, a] = count
+                for e in range(start, start + count):
+                    slots.edge_to[used] = edge_to[e]
+                    slots.edge_weight[used] = edge_weight[e]
+                    used += 1
+    slots.edges_used[0] = used
+
+
+@jit
+def scattered(slots, rules):
+    """Tell whether more than one row in eight has its edges before those of the row before it."""
+    count, back, last = 0, 0, 0
+    for h in range(1 if rules.pooled else rules.horizon):
+        for row in range(slots.base[h], slots.base[h] + slots.counts[h]):
+            for a in range(rules.n_actions):
+                if slots.edge_count[row, a] > 0:
+                    count += 1
+                    back += slots.edge_start[row, a] < last
+                    last = slots.edge_start[row, a]
+    return 8 * back > count
+
+
 # Memory: allocated, grown, and checked when it comes from a file ------------------------------------------------------
 
 PER_SLOT = ("state", "logits", "policy", "cost", "expert", "occupancy", "occupancy_sum", "Q", "V", "mass")
@@ -195,6 +226,11 @@ def make_room(slots: Slots, rules: Rules) -> Slots:
             edges = 2 * edges + rules.horizon * 2 * max(1, int(slots.edges_used[1]))
         slots = _resize(slots, rules, room, edges)
     return slots
+
+
+def tidy(slots: Slots, rules: Rules) -> Slots:
+    """Bring the edges into the rows' order where visits have scattered them: memory is quick in order only."""
+    return _resize(slots, rules, np.diff(slots.base), len(slots.edge_to)) if scattered(slots, rules) else slots
 
 
 def reserve(slots: Slots, rules: Rules, states_per_step: int, edges: int = 0) -> Slots:
@@ -261,9 +297,8 @@ def _resize(slots: Slots, rules: Rules, room: Index, edges: int) -> Slots:
             new_values[new.base[h] : new.base[h] + count] = old_values[slots.base[h] : slots.base[h] + count]
     for name in ("counts", "edges_used", "start_total"):
         getattr(new, name)[:] = getattr(slots, name)
-    edges_used, starts = slots.edges_used[0], slots.counts[0]
-    for name, used in (("edge_to", edges_used), ("edge_weight", edges_used), ("start_weight", starts)):
-        getattr(new, name)[:used] = getattr(slots, name)[:used]
+    new.start_weight[: slots.counts[0]] = slots.start_weight[: slots.counts[0]]
+    pack_edges(new, rules, slots.edge_to, slots.edge_weight)
     copy_places(slots.place_keys, slots.place_values, new.place_keys, new.place_values, new.hashing)
     return new
 
