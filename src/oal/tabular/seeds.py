@@ -199,35 +199,33 @@ def learn_seeds(
     def run(some: Sequence[int]) -> list[Any]:
         """Run seeds that may fit into lanes side by side."""
         stopping.check()
-        results: dict[int, Any] = {}
-        learners = []
+        results: dict[str, Any] = {}
+        learners, keys = [], {}
         for seed in some:
             key = f"{named}{seed}"
             if kept is not None and key in kept:
-                results[seed] = kept[key]
+                results[key] = kept[key]
             else:
                 learners.append(make(seed) if kept is None else kept.load(key, make(seed)))
-        keys = {
-            id(learner): seed for learner, seed in zip(learners, (s for s in some if s not in results), strict=True)
-        }
+                keys[id(learners[-1])] = key
 
         def finished(learner: TabularOAL) -> None:
-            seed = keys[id(learner)]
-            results[seed] = each(learner)
+            key = keys[id(learner)]
+            results[key] = each(learner)
             if kept is not None:
-                kept.add(f"{named}{seed}", results[seed])
+                kept.add(key, results[key])
             if advance is not None:
                 advance(1)
 
         def save(learner: TabularOAL) -> None:
             if kept is not None:
-                kept.save(f"{named}{keys[id(learner)]}", learner)
+                kept.save(keys[id(learner)], learner)
 
-        if advance is not None and results:
+        if advance is not None:
             advance(len(results))
         pace = None if kept is None else stopping.Pace(kept.seconds)
         learn_together(learners, episodes, finished=finished, pace=pace, save=save)
-        return [results[seed] for seed in some]
+        return [results[f"{named}{seed}"] for seed in some]
 
     groups = [seeds[first : first + size] for first in range(0, len(seeds), size)]
     try:
