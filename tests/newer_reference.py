@@ -22,7 +22,7 @@ def radius(n: float, outcomes: int, failure: float) -> float:
 def kl_least(p: np.ndarray, V: np.ndarray, epsilon: float) -> float:
     """Minimise q V over {q: KL(p, q) <= epsilon}: q_i in proportion to p_i / (V_i - nu), nu by bisection.
 
-    If even nu = min V leaves some of epsilon, the rest moves mass to the least value. `kl_least_slowly` takes no formula.
+    If even nu = min V leaves some of epsilon, the rest moves mass to the least value. `kl_least_slowly` has no formula.
     """
     if not p.any():
         return float(V.min())

@@ -25,6 +25,7 @@ from oal.lab import run as training
 from oal.lab import tabular_figures
 from oal.lab.executors import Inline
 from oal.lab.sweep import Sweep
+from oal.tabular import lanes
 from oal.tabular import mdp as mdps
 from oal.tabular.learner import TabularOAL
 from oal.tabular.sampler import Sampler
@@ -258,37 +259,61 @@ def test_a_sweep_in_this_process_is_stopped_and_goes_on(tmp_path: Path, monkeypa
     assert [record["step"] for record in folder.records()] == [50, 100, 150, 200]
 
 
-def tabular(seed: int, *, sampled: bool = False) -> TabularOAL:
+def tabular(seed: int, *, sampled: bool = False, **settings: Any) -> TabularOAL:
     problem = mdps.from_gymnasium("FrozenLake-v1", 8) if sampled else mdps.chain(8, 0.1)
     shown = mdps.sample(problem, mdps.expert_policy(problem), 5, rng=np.random.default_rng(seed))
     env = Sampler("FrozenLake-v1", 8, max_episode_steps=9) if sampled else problem
-    return TabularOAL(env, shown, seed=seed, preset="paper", bonus_scale=0.01)
+    return TabularOAL(env, shown, seed=seed, preset="paper", bonus_scale=0.01, **settings)
 
 
 def test_seeds_that_are_stopped_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = learn_seeds(tabular, range(4), 300, threads=1)
-    play, calls = TabularOAL._play_table, []
+    """Side by side in lanes: eight have finished, and the next two are stopped together."""
+    expected = learn_seeds(tabular, range(10), 300, threads=1)
+    learn, kept, stopped = lanes.learn, Kept(tmp_path, {"a": 1}), []
 
-    def interrupted(self: TabularOAL, episodes: int) -> None:
-        play(self, episodes)
-        calls.append(episodes)
-        if self.seed == 2 and self.episodes >= 9:
+    def interrupted(inside: Any, rules: Any, truth: Any, first: int, regrets: Any) -> None:
+        learn(inside, rules, truth, first, regrets)
+        done = first - 1 + regrets.shape[1]
+        if len(kept._results) == 8 and done >= 9 and not stopped:
+            stopped.append(done)
             signal.raise_signal(signal.SIGTERM)
 
-    kept = Kept(tmp_path, {"a": 1})
     with monkeypatch.context() as patched:
-        patched.setattr(TabularOAL, "_play_table", interrupted)
+        patched.setattr(lanes, "learn", interrupted)
         with pytest.raises(stopping.Stopped), stopping.deferred():
-            learn_seeds(tabular, range(4), 300, threads=1, kept=kept)
-    assert sorted(path.name for path in kept.folder.iterdir()) == ["2.npz", "results.json"]
-    assert TabularOAL.load(kept.folder / "2.npz", mdps.chain(8, 0.1)).episodes == 9
+            learn_seeds(tabular, range(10), 300, threads=1, kept=kept)
+    assert sorted(path.name for path in kept.folder.iterdir()) == ["8.npz", "9.npz", "results.json"]
+    loaded = [TabularOAL.load(kept.folder / f"{seed}.npz", mdps.chain(8, 0.1)) for seed in (8, 9)]
+    assert [learner.episodes for learner in loaded] == stopped * 2
     assert not (Kept(tmp_path, {"a": 2}).folder).exists(), "other settings do not go on from there"
     kept = Kept(tmp_path, {"a": 1})
-    assert list(kept._results) == ["0", "1"]
-    found = learn_seeds(tabular, range(4), 300, threads=2, kept=kept)
+    assert list(kept._results) == [str(seed) for seed in range(8)]
+    found = learn_seeds(tabular, range(10), 300, threads=2, kept=kept)
     np.testing.assert_array_equal(found, expected)
     kept.remove()
     assert not list(tmp_path.iterdir())
+
+
+def test_seeds_that_run_alone_are_kept_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(seed: int) -> TabularOAL:
+        return tabular(seed, cost_set="l2")
+
+    expected = learn_seeds(make, range(4), 300, threads=1)
+    play, kept = TabularOAL._play_table, Kept(tmp_path, {"a": 1})
+
+    def interrupted(self: TabularOAL, episodes: int) -> None:
+        play(self, episodes)
+        if self.seed == 2 and self.episodes >= 9:
+            signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TabularOAL, "_play_table", interrupted)
+        with pytest.raises(stopping.Stopped), stopping.deferred():
+            learn_seeds(make, range(4), 300, threads=1, kept=kept)
+    assert sorted(path.name for path in kept.folder.iterdir()) == ["2.npz", "results.json"]
+    kept = Kept(tmp_path, {"a": 1})
+    assert list(kept._results) == ["0", "1"]
+    np.testing.assert_array_equal(learn_seeds(make, range(4), 300, threads=2, kept=kept), expected)
 
 
 def test_a_sampled_environment_goes_on_from_a_seed_of_its_own(tmp_path: Path) -> None:

@@ -22,6 +22,9 @@ from oal.tabular.fastmath import exponentials, invert, jit, jit_inlined, uniform
 from oal.tabular.ledger import settle
 from oal.tabular.slots import BERNSTEIN, activate, add_edge, find, has_room
 
+LARGE = 1 << 14
+"""From so many entries on, the policy follows layer by layer, while the layer is still near the processor."""
+
 bonus_logarithm = jit(equations.bonus_logarithm)
 
 
@@ -115,18 +118,40 @@ def estimate_occupancy(slots, rules):
                         mass[below + edge_to[e]] += share * edge_weight[e]
 
 
-@jit_inlined
-def update_players(slots, rules, weights, k):
-    """Algorithm 2, lines 4-18: optimistic evaluation backwards in time, and the mirror step of each player."""
+@jit
+def step_sizes(rules, k):
+    """Return t_pi, t_c and the bonus' factors in episode k: Hoeffding's of 1/sqrt(n), and Bernstein's two."""
     H, S, A = rules.horizon, rules.n_states, rules.n_actions
     K = k if rules.anytime else rules.planned_episodes
     decay = 1.0 / math.sqrt(K)
-    policy_step = rules.policy_step * decay
-    cost_step = rules.cost_step * decay
     confidence = bonus_logarithm((H, S, A), K, rules.delta)
-    hoeffding = rules.bonus_scale * rules.cost_width * math.sqrt(4.0 * H * H * S * confidence)
-    deviation = rules.bonus_scale * math.sqrt(2.0 * confidence)
-    fallback = rules.bonus_scale * rules.cost_width * 7.0 * H * confidence / 3.0
+    return (
+        rules.policy_step * decay,
+        rules.cost_step * decay,
+        rules.bonus_scale * rules.cost_width * math.sqrt(4.0 * H * H * S * confidence),
+        rules.bonus_scale * math.sqrt(2.0 * confidence),
+        rules.bonus_scale * rules.cost_width * 7.0 * H * confidence / 3.0,
+    )
+
+
+@jit
+def normalised_exponentials(logits, policy, first, stop, A):
+    """Write the policy of the slots from `first` on into its place."""
+    exponentials(logits[first * A : stop * A], policy[first * A : stop * A])
+    for slot in range(first, stop):
+        total = 0.0
+        for a in range(A):
+            total += policy[slot * A + a]
+        total = 1.0 / total
+        for a in range(A):
+            policy[slot * A + a] *= total
+
+
+@jit_inlined
+def update_players(slots, rules, weights, k):
+    """Algorithm 2, lines 4-18: optimistic evaluation backwards in time, and the mirror step of each player."""
+    H, A = rules.horizon, rules.n_actions
+    policy_step, cost_step, hoeffding, deviation, fallback = step_sizes(rules, k)
     with_bonus = rules.bonus_scale > 0.0 and not rules.model_known
     bernstein = with_bonus and rules.bonus == BERNSTEIN
     box = rules.cost_set == BOX
@@ -136,6 +161,7 @@ def update_players(slots, rules, weights, k):
     inverse, root = slots.inverse.ravel(), slots.root.ravel()
     edge_start, edge_count = slots.edge_start.ravel(), slots.edge_count.ravel()
     edge_to, edge_weight = slots.edge_to, slots.edge_weight
+    by_layer = base[H] * A > LARGE
     for h in range(H - 1, -1, -1):
         last = h + 1 == H
         below = base[h + 1]
@@ -174,14 +200,10 @@ def update_players(slots, rules, weights, k):
             for a in range(A):
                 # Kept near zero: a constant does not change the policy, and it keeps the digits for the differences.
                 logits[slot * A + a] -= largest
-    exponentials(logits, policy)
-    for slot in range(base[H]):
-        total = 0.0
-        for a in range(A):
-            total += policy[slot * A + a]
-        total = 1.0 / total
-        for a in range(A):
-            policy[slot * A + a] *= total
+        if by_layer:
+            normalised_exponentials(logits, policy, base[h], base[h] + count[h], A)
+    if not by_layer:
+        normalised_exponentials(logits, policy, 0, base[H], A)
     if not box:
         update_weights(slots, rules, weights, cost_step)
         set_linear_costs(slots, rules, weights)
@@ -278,12 +300,17 @@ def count_trajectory(slots, rules, states, actions):
 @jit
 def add_demonstrations(slots, rules, states, actions, first, learn_model):
     """Add trajectories from number `first` on to d_hat^E (and to the model); return how far there was room."""
+    keys, values, hashing, base, expert = slots.place_keys, slots.place_values, slots.hashing, slots.base, slots.expert
+    share = 1.0 / len(states)
     for i in range(first, len(states)):
         if not has_room(slots, rules):
             return i
         for h in range(rules.horizon):
-            place = activate(slots, rules, h, states[i, h])
-            slots.expert[slots.base[h] + place, actions[i, h]] += 1.0 / len(states)
+            # not `activate` at once: a call that passes the slots on costs more than all the rest
+            place = find(keys, values, hashing, h * rules.n_states + states[i, h])
+            if place < 0:
+                place = activate(slots, rules, h, states[i, h])
+            expert[base[h] + place, actions[i, h]] += share
         if learn_model:
             count_trajectory(slots, rules, states[i], actions[i])
     return len(states)

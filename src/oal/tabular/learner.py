@@ -374,6 +374,7 @@ class TabularOAL:
         regrets = np.zeros((episodes, 2))
         trajectories = np.empty((episodes if keep else 0, 2, self.env.horizon), dtype=np.int32)
         done = 0
+        self._slots = memory.tidy(self._slots, self._rules)
         while done < episodes:
             self._slots = memory.make_room(self._slots, self._rules)
             run, arguments, most = self._kernel(episodes - done)

@@ -1,18 +1,28 @@
-"""Many seeds in parallel threads, which keep what they have when they are stopped, and go on from there."""
+"""Many seeds in parallel, in threads and in the lanes of the vector unit; stopped, they keep what they have.
+
+A seed learns bit for bit the same whatever runs beside it. Learners that the lanes do not take (see `lanes.fit`) learn
+one after the other.
+"""
 
 import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar, cast
+
+import numpy as np
 
 from oal.base import files, stopping
 from oal.base.folder import plain
 from oal.errors import InputError
+from oal.tabular import algorithm2, lanes
+from oal.tabular.learner import TabularOAL
+from oal.tabular.mdp import FiniteMDP
+from oal.tabular.vectors import LANES
 
 RESULTS = "results.json"
 
@@ -76,24 +86,14 @@ class Kept:
         with self._lock:
             files.write_json(self.folder / RESULTS, self._results)
 
-    def learn(self, key: str, learner: L, episodes: int) -> L:
-        """Learn for so many episodes, from what was kept of this seed or with the fresh learner given."""
-        path, pace = self._learner(key), stopping.Pace(self.seconds)
-        if path.exists():
-            learner = type(learner).load(path, learner.env)
+    def load(self, key: str, fresh: L) -> L:
+        """Return what was kept of a learner under way, or the fresh one."""
+        path = self._learner(key)
+        return type(fresh).load(path, fresh.env) if path.exists() else fresh
 
-        def keep(learner: L) -> None:
-            if pace.due():
-                with pace.keeping():
-                    learner.save(path)
-
-        if learner.episodes < episodes:
-            try:
-                learner.learn(episodes - learner.episodes, planned=episodes, callback=keep)
-            except stopping.Stopped:
-                learner.save(path)
-                raise
-        return learner
+    def save(self, key: str, learner: Learner) -> None:
+        """Keep a learner under way."""
+        learner.save(self._learner(key))
 
     def remove(self) -> None:
         """Remove the folder: everything is finished."""
@@ -104,6 +104,96 @@ class Kept:
 
     def _learner(self, key: str) -> Path:
         return self.folder / f"{key}.npz"
+
+
+def learn_together(
+    learners: Sequence[L],
+    episodes: int,
+    *,
+    finished: Callable[[L], None] = lambda _: None,
+    pace: stopping.Pace | None = None,
+    save: Callable[[L], None] = lambda _: None,
+) -> None:
+    """Learn until each has so many episodes, which are the planned ones too; those that can, in lanes side by side.
+
+    Each goes to `finished` when it is there, and those under way to `save` when the pace says so, and at a stop.
+    """
+
+    def keep(some: Sequence[L]) -> None:
+        if pace is not None and pace.due():
+            with pace.keeping():
+                for learner in some:
+                    save(learner)
+
+    waiting = list(learners)
+    while waiting:
+        first = waiting[0]
+        beside = [first, *(learner for learner in waiting[1:] if _alike(first, learner))][:LANES]
+        waiting = [learner for learner in waiting if all(learner is not one for one in beside)]
+        left = episodes - first.episodes
+        try:
+            if left > 0 and len(beside) > 1:
+                _learn_in_lanes(cast(Any, beside), left, episodes, pace, cast(Any, keep))
+            elif left > 0:
+                first.learn(left, planned=episodes, callback=None if pace is None else lambda one: keep([one]))
+        except stopping.Stopped:
+            for learner in beside:
+                save(learner)
+            raise
+        for learner in beside:
+            finished(learner)
+
+
+def _alike(one: Learner, other: Learner) -> bool:
+    """Whether two learners can learn side by side."""
+    return (
+        isinstance(one, TabularOAL)
+        and isinstance(other, TabularOAL)
+        and all(isinstance(each.env, FiniteMDP) and not each.keep_trajectories for each in (one, other))
+        and all(each._kernel(1)[0] is algorithm2.learn for each in (one, other))
+        and one.episodes == other.episodes
+        and all(x is y or np.array_equal(x, y) for x, y in zip(one._truth, other._truth, strict=True))
+        and lanes.fit(one._rules, other._rules, one._ledger, other._ledger)
+    )
+
+
+def _learn_in_lanes(
+    learners: Sequence[TabularOAL],
+    episodes: int,
+    planned: int,
+    pace: stopping.Pace | None,
+    keep: Callable[[Sequence[TabularOAL]], None],
+) -> None:
+    first = learners[0]
+    truth, rules = first._truth, first._rules._replace(planned_episodes=float(planned))
+    inside = lanes.enter(
+        rules,
+        truth,
+        [learner._slots for learner in learners],
+        [learner._ledger for learner in learners],
+        [learner._stream for learner in learners],
+    )
+
+    def leave() -> None:
+        for lane, learner in enumerate(learners):
+            learner._rules = learner._rules._replace(planned_episodes=float(planned))
+            learner._slots = lanes.leave(inside, rules, lane, learner._ledger, learner._stream)
+
+    def play(size: int) -> None:
+        regrets = np.zeros((LANES, size, 2))
+        lanes.learn(inside, rules, truth, first.episodes + 1, regrets)
+        for learner, own in zip(learners, regrets, strict=False):
+            learner.episodes += size
+            if learner.exact_regret:
+                learner._regrets.append(own)
+        if pace is not None and pace.due():
+            leave()
+            keep(learners)
+
+    try:
+        first._play_in_parts(play, episodes)
+    finally:
+        leave()
 
 
 def learn_seeds(
@@ -117,36 +207,57 @@ def learn_seeds(
     kept: Kept | None = None,
     named: str = "",
 ) -> list[Any]:
-    """Run `make(seed).learn(episodes)` for each seed in parallel threads; return `each(learner)` in the seeds' order.
+    """Run `make(seed).learn(episodes)` for each seed, in threads and lanes; return `each(learner)` in the seeds' order.
 
-    The kernels hold no interpreter lock, each learner has its own random stream: threads change nothing but the time.
+    The kernels hold no interpreter lock, each learner has its own random stream: both change nothing but the time.
     `kept` keeps what is unfinished at a stop, under names that begin with `named`; results are JSON values then.
     """
     seeds = list(seeds)
     if not seeds:
         raise InputError("no seeds: give at least one")
-
-    def run(seed: int) -> Any:
-        stopping.check()
-        key = f"{named}{seed}"
-        if kept is None:
-            result = each(make(seed).learn(episodes))
-        elif key in kept:
-            result = kept[key]
-        else:
-            result = each(kept.learn(key, make(seed), episodes))
-            kept.add(key, result)
-        if advance is not None:
-            advance(1)
-        return result
-
     workers = threads or os.cpu_count() or 1
+    size = min(LANES, -(-len(seeds) // workers))
+
+    def run(some: Sequence[int]) -> list[Any]:
+        """Run seeds that may fit into lanes side by side."""
+        stopping.check()
+        results: dict[str, Any] = {}
+        learners, keys = [], {}
+        for seed in some:
+            key = f"{named}{seed}"
+            if kept is not None and key in kept:
+                results[key] = kept[key]
+            else:
+                learners.append(make(seed) if kept is None else kept.load(key, make(seed)))
+                keys[id(learners[-1])] = key
+
+        def finished(learner: L) -> None:
+            key = keys[id(learner)]
+            results[key] = each(learner)
+            if kept is not None:
+                kept.add(key, results[key])
+            if advance is not None:
+                advance(1)
+
+        def save(learner: L) -> None:
+            if kept is not None:
+                kept.save(keys[id(learner)], learner)
+
+        if advance is not None:
+            advance(len(results))
+        pace = None if kept is None else stopping.Pace(kept.seconds)
+        learn_together(learners, episodes, finished=finished, pace=pace, save=save)
+        return [results[f"{named}{seed}"] for seed in some]
+
+    groups = [seeds[first : first + size] for first in range(0, len(seeds), size)]
     try:
-        if workers == 1 or len(seeds) == 1:
-            return [run(seed) for seed in seeds]
-        with ThreadPoolExecutor(workers) as pool:
-            return list(pool.map(run, seeds))
+        if workers == 1 or len(groups) == 1:
+            found = [run(group) for group in groups]
+        else:
+            with ThreadPoolExecutor(workers) as pool:
+                found = list(pool.map(run, groups))
     except stopping.Stopped:
         if kept is not None:
             kept.write()
         raise
+    return [result for group in found for result in group]

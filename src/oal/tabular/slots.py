@@ -177,6 +177,39 @@ def has_room(slots, rules):
     return slots.edges_used[0] + rules.horizon * max(2, 2 * slots.edges_used[1]) <= len(slots.edge_to)
 
 
+@jit
+def pack_edges(slots, rules, edge_to, edge_weight, member_weight):
+    """Copy the rows' edges from elsewhere, in the rows' order, so that a pass reads one after the other."""
+    used = 0
+    for h in range(1 if rules.pooled else rules.horizon):
+        for row in range(slots.base[h], slots.base[h] + slots.counts[h]):
+            for a in range(rules.n_actions):
+                start, count = slots.edge_start[row, a], slots.edge_count[row, a]
+                slots.edge_start[row, a] = used
+                slots.edge_capacity[row, a] = count
+                for e in range(start, start + count):
+                    slots.edge_to[used] = edge_to[e]
+                    slots.edge_weight[used] = edge_weight[e]
+                    for member in range(rules.models):
+                        slots.member_weight[used, member] = member_weight[e, member]
+                    used += 1
+    slots.edges_used[0] = used
+
+
+@jit
+def scattered(slots, rules):
+    """Tell whether more than one row in eight has its edges before those of the row before it."""
+    count, back, last = 0, 0, 0
+    for h in range(1 if rules.pooled else rules.horizon):
+        for row in range(slots.base[h], slots.base[h] + slots.counts[h]):
+            for a in range(rules.n_actions):
+                if slots.edge_count[row, a] > 0:
+                    count += 1
+                    back += slots.edge_start[row, a] < last
+                    last = slots.edge_start[row, a]
+    return 8 * back > count
+
+
 # Memory: allocated, grown, and checked when it comes from a file ------------------------------------------------------
 
 PER_SLOT = ("state", "logits", "policy", "cost", "expert", "occupancy", "occupancy_sum", "Q", "V", "mass")
@@ -186,7 +219,7 @@ PER_ROW = ("visits", "inverse", "root", "edge_start", "edge_count", "edge_capaci
 def empty(rules: Rules) -> Slots:
     """Return memory for a few states at each step, none of them visited."""
     room = np.full(rules.horizon, min(FIRST_ROOM, rules.n_states), dtype=np.int64)
-    return _allocate(rules, room, 8 * rules.horizon)
+    return allocate(rules, room, 8 * rules.horizon)
 
 
 def make_room(slots: Slots, rules: Rules) -> Slots:
@@ -202,6 +235,11 @@ def make_room(slots: Slots, rules: Rules) -> Slots:
     return slots
 
 
+def tidy(slots: Slots, rules: Rules) -> Slots:
+    """Bring the edges into the rows' order where visits have scattered them: memory is quick in order only."""
+    return _resize(slots, rules, np.diff(slots.base), len(slots.edge_to)) if scattered(slots, rules) else slots
+
+
 def reserve(slots: Slots, rules: Rules, states_per_step: int, edges: int = 0) -> Slots:
     """Grow to hold so many states at each step, and so many edges."""
     return _resize(slots, rules, np.maximum(np.diff(slots.base), states_per_step), max(edges, len(slots.edge_to)))
@@ -215,12 +253,12 @@ def dense(slots: Slots, values: Array, shape: tuple[int, int, int], default: flo
     return full
 
 
-def _allocate(rules: Rules, room: Index, edges: int) -> Slots:
+def allocate(rules: Rules, room: Index, edges: int) -> Slots:
     """Return empty slots with `room[h]` places in layer h and room for `edges` edges."""
     H, A = rules.horizon, rules.n_actions
     base = np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
     total, rows = int(base[-1]), int(base[1] if rules.pooled else base[-1])
-    keys, values, hashing = _place_table(rules, total)
+    keys, values, hashing = place_table(rules, total)
     whole = lambda *shape: np.zeros(shape, dtype=np.int64)  # noqa: E731
     by_action = ("logits", "policy", "cost", "expert", "occupancy", "occupancy_sum", "Q")
     return Slots(
@@ -249,7 +287,7 @@ def _allocate(rules: Rules, room: Index, edges: int) -> Slots:
     )
 
 
-def _place_table(rules: Rules, slots: int) -> tuple[Index, Index, NDArray[np.uint64]]:
+def place_table(rules: Rules, slots: int) -> tuple[Index, Index, NDArray[np.uint64]]:
     """Make an empty table from (h, s) to places: direct for small MDPs, hashed (half full at most) for large ones."""
     pairs = rules.horizon * rules.n_states
     direct = pairs <= SMALL_TABLE
@@ -260,7 +298,7 @@ def _place_table(rules: Rules, slots: int) -> tuple[Index, Index, NDArray[np.uin
 
 def _resize(slots: Slots, rules: Rules, room: Index, edges: int) -> Slots:
     """Copy the slots into other memory; places in the layers stay."""
-    new = _allocate(rules, room, edges)
+    new = allocate(rules, room, edges)
     for name in PER_SLOT + PER_ROW:
         old_values, new_values = getattr(slots, name), getattr(new, name)
         for h in range(1 if rules.pooled and name in PER_ROW else rules.horizon):
@@ -268,10 +306,8 @@ def _resize(slots: Slots, rules: Rules, room: Index, edges: int) -> Slots:
             new_values[new.base[h] : new.base[h] + count] = old_values[slots.base[h] : slots.base[h] + count]
     for name in ("counts", "edges_used", "start_total"):
         getattr(new, name)[:] = getattr(slots, name)
-    edges_used, starts = slots.edges_used[0], slots.counts[0]
-    per_edge = ((name, edges_used) for name in ("edge_to", "edge_weight", "member_weight"))
-    for name, used in (*per_edge, ("start_weight", starts)):
-        getattr(new, name)[:used] = getattr(slots, name)[:used]
+    new.start_weight[: slots.counts[0]] = slots.start_weight[: slots.counts[0]]
+    pack_edges(new, rules, slots.edge_to, slots.edge_weight, slots.member_weight)
     copy_places(slots.place_keys, slots.place_values, new.place_keys, new.place_values, new.hashing)
     return new
 
@@ -394,7 +430,7 @@ def _check_numbers(slots: Slots, rules: Rules) -> None:
 
 def _table_of(slots: Slots, rules: Rules) -> tuple[Index, Index, NDArray[np.uint64]]:
     """Make the table of places from the states in the slots."""
-    keys, values, hashing = _place_table(rules, len(slots.state))
+    keys, values, hashing = place_table(rules, len(slots.state))
     for h, (first, count) in enumerate(zip(slots.base, slots.counts, strict=False)):
         wanted = h * rules.n_states + slots.state[first : first + count]
         copy_places(wanted, np.arange(count), keys, values, hashing)
