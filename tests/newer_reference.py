@@ -86,7 +86,7 @@ def interval_least(p: np.ndarray, V: np.ndarray, epsilon: float) -> float:
 
 def transition_aware(demos: Trajectories, p: np.ndarray, mu: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
     """The estimator, trajectory by trajectory of states: their probabilities, and whether they are covered."""
-    H, S, A = shape
+    H, S, _ = shape
     shown: dict[tuple[int, int], set[int]] = {}
     for states, actions in zip(demos.states[::2], demos.actions[::2], strict=True):
         for h in range(H):
