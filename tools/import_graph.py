@@ -19,8 +19,8 @@ WIDTH, LINE, GAP, LETTER = 100.0, 2.1, 5.0, 0.78
 """Of the page, of a line of text, between layers and of a letter, in one unit."""
 SPANS = {
     "linear": (0, 20),
-    "lab": (24, 78),
-    "interop": (82, 100),
+    "lab": (24, 62),
+    "interop": (66, 100),
     "tabular": (0, 27),
     "deep": (31, 73),
     "demos": (31, 73),

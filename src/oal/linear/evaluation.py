@@ -145,26 +145,26 @@ def matrices(panel, first, step):
         first[r] = panel.first @ panel.base_flow[0]
         step[r] = panel.base_flow[1]
         for e in range(panel.owner.shape[2]):
-            flow(panel, 0, 0, r, e, panel.first[panel.owner[0, r, e]], first[r])
-            flow(panel, 1, 0, r, e, 1.0, step[r, panel.owner[1, r, e]])
+            flow(panel, np.int64(0), np.int64(0), r, e, panel.first[panel.owner[0, r, e]], first[r])
+            flow(panel, np.int64(1), np.int64(0), r, e, np.float64(1.0), step[r, panel.owner[1, r, e]])
 
 
 @jit
 def start_panel(model, panel, terms, count, rule):
     """Bring the panel's rows to the policy after `count` terms."""
     for h in range(len(panel.roster.states)):
-        catch_up(model, panel.roster, terms, h, count, 0, panel.roster.states.shape[1], rule)
+        catch_up(model, panel.roster, terms, h, count, np.int64(0), panel.roster.states.shape[1], rule)
 
 
 @jit
 def follow(panel, terms, j, fresh, rule):
     """Take in term j; `fresh[h]` says that its bonus matrix is another one than the last term's, and is reset."""
-    rows = panel.roster.states.shape[1]
+    none, rows = np.int64(0), panel.roster.states.shape[1]
     for h in range(len(panel.roster.states)):
         if fresh[h]:
-            set_bonus(panel.roster, h, 0, rows, terms.inverse[h, terms.epoch[h, j]])
+            set_bonus(panel.roster, h, none, rows, terms.inverse[h, terms.epoch[h, j]])
             fresh[h] = False
-        apply_term(panel.roster, terms, h, j, 0, rows, rule)
+        apply_term(panel.roster, terms, h, j, none, rows, rule)
 
 
 class Ledger:

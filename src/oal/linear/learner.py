@@ -282,6 +282,7 @@ class LinearOAL:
                 self._roster,
                 self._terms,
                 self._count,
+                self._rule,
                 problem.discount,
                 problem.longest,
                 self._rows,
@@ -299,7 +300,16 @@ class LinearOAL:
             self._weights = self.cost_set.step(self._weights, mine - self._expert_features, cost_step)
             cost = self._weights - self.cost_set.low
             players.iterate(
-                self._roster, self._terms, self._factor, j, first, self._rows, self._actions, cost, problem.discount
+                self._roster,
+                self._terms,
+                self._factor,
+                j,
+                first,
+                self._rows,
+                self._actions,
+                cost,
+                problem.discount,
+                self._rule,
             )
             self._take_in(j)
             self._count += 1

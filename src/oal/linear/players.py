@@ -6,6 +6,8 @@ the terms are kept, every state that was visited has a row in a roster with its 
 up all terms once. A roster also holds the states that measure the regret (`oal.linear.evaluation`).
 
 Finite horizons have a layer for each step, discounted problems one layer.
+
+Numba compiles a function once more for each constant that it is called with: zeros are passed as `np.int64(0)`.
 """
 
 import math
@@ -220,24 +222,24 @@ def play(model, roster, terms, count, rule, row, actions, stream):
 
 
 @jit
-def play_discounted(model, roster, terms, count, discount, longest, row, actions, stream):
+def play_discounted(model, roster, terms, count, rule, discount, longest, row, actions, stream):
     """Play an episode of random length into the rows from `row` on; return the row after its last state.
 
     The state after the last action has a row too, for its value; its action is -1.
     """
-    s = first_state(model, stream)
+    s, layer = first_state(model, stream), np.int64(0)
     for _t in range(longest):
         roster.states[0, row] = s
-        catch_up(model, roster, terms, 0, count, row, row + 1, SOFT)
+        catch_up(model, roster, terms, layer, count, row, row + 1, rule)
         a = draw(roster.policy[0, row], uniform(stream))
         actions[0, row] = a
-        s = next_state(model, 0, s, a, roster.anchor[0, row], roster.value[0, row], stream)
+        s = next_state(model, layer, s, a, roster.anchor[0, row], roster.value[0, row], stream)
         row += 1
         if uniform(stream) >= discount:
             break
     roster.states[0, row] = s
     actions[0, row] = -1
-    catch_up(model, roster, terms, 0, count, row, row + 1, SOFT)
+    catch_up(model, roster, terms, layer, count, row, row + 1, rule)
     return row + 1
 
 
@@ -276,7 +278,7 @@ def count_episode(roster, terms, factor, row, actions, growth, potential, fresh)
     """Add an episode of H steps to the data."""
     for h in range(len(roster.states)):
         add_data(roster, factor, h, row, row + 1, actions, potential)
-        refresh(roster, terms, factor, h, 0, row + 1, growth, fresh)
+        refresh(roster, terms, factor, h, np.int64(0), row + 1, growth, fresh)
 
 
 # Evaluation ----------------------------------------------------------------------------------------------------------
@@ -298,20 +300,20 @@ def backward(roster, terms, factor, j, n, rows, actions, cost, rule):
             cholesky.solve(factor[h], b)
         terms.theta[h, j] = cost[h] + b
         terms.epoch[h, j] = terms.epochs[h] - 1
-        apply_term(roster, terms, h, j, 0, rows, rule)
+        apply_term(roster, terms, h, j, np.int64(0), rows, rule)
 
 
 @jit
-def iterate(roster, terms, factor, j, first, rows, actions, cost, discount):
+def iterate(roster, terms, factor, j, first, rows, actions, cost, discount, rule):
     """One step of regularised value iteration over the rows from `first` on: make term j and evaluate it there."""
-    b = np.zeros(cost.shape[1])
+    b, layer = np.zeros(cost.shape[1]), np.int64(0)
     for i in range(first, rows):
         if actions[0, i] >= 0:
-            add_features(roster, 0, i, actions[0, i], roster.V[0, i + 1], b)
+            add_features(roster, layer, i, actions[0, i], roster.V[0, i + 1], b)
     cholesky.solve(factor[0], b)
     terms.theta[0, j] = cost[0] + discount * b
     terms.epoch[0, j] = terms.epochs[0] - 1
-    apply_term(roster, terms, 0, j, first, rows, SOFT)
+    apply_term(roster, terms, layer, j, first, rows, rule)
 
 
 @jit
@@ -326,7 +328,7 @@ def sum_features(roster, first, last, actions, out):
     """Add the features of some rows' actions to `out`, in a discounted problem."""
     for row in range(first, last):
         if actions[0, row] >= 0:
-            add_features(roster, 0, row, actions[0, row], 1.0, out)
+            add_features(roster, np.int64(0), row, actions[0, row], np.float64(1.0), out)
 
 
 @jit
@@ -346,7 +348,7 @@ def forward(roster, factor, n, actions, out):
     out[:] = 0.0
     x = np.empty(d)
     for i in range(n):
-        add_mean_features(roster, 0, i, 1.0 / n, out[0])
+        add_mean_features(roster, np.int64(0), i, 1.0 / n, out[0])
     for h in range(H - 1):
         x[:] = out[h]
         cholesky.solve(factor[h], x)
@@ -364,17 +366,17 @@ def forward_discounted(roster, factor, first, rows, actions, discount, out):
     d = len(out)
     out[:] = 0.0
     f, F = np.empty(d), np.zeros((d, d))
-    episodes, begins = 0, True
+    episodes, begins, layer = 0, True, np.int64(0)
     for i in range(first, rows):
         if begins:
             episodes += 1
-            add_mean_features(roster, 0, i, 1.0, out)
+            add_mean_features(roster, layer, i, np.float64(1.0), out)
         a = actions[0, i]
         begins = a < 0
         if begins:
             continue
         f[:] = 0.0
-        add_mean_features(roster, 0, i + 1, 1.0, f)
+        add_mean_features(roster, layer, i + 1, np.float64(1.0), f)
         for k in range(roster.anchor.shape[3]):
             F[roster.anchor[0, i, a, k]] += roster.value[0, i, a, k] * f
     out /= episodes
@@ -390,5 +392,5 @@ def forward_discounted(roster, factor, first, rows, actions, discount, out):
 def action_probabilities(model, scratch, terms, h, count, rule, state):
     """Return the policy at a state, in a roster with one row."""
     scratch.states[h, 0] = state
-    catch_up(model, scratch, terms, h, count, 0, 1, rule)
+    catch_up(model, scratch, terms, h, count, np.int64(0), np.int64(1), rule)
     return scratch.policy[h, 0]
