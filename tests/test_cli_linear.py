@@ -25,6 +25,9 @@ def test_learn_prints_a_summary_and_writes_curves(capsys, monkeypatch, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {
         *("runs.csv", "regret.csv", "regret.png", "regret.svg", "config.json")
     }
+    picture = (tmp_path / "regret.svg").read_text()
+    assert ">10</text>" in picture  # plain numbers along a logarithmic axis, no unparsed formulas
+    assert "mathdefault" not in picture
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["command"].startswith("oal linear learn anchored:5000:4:3")
     assert config["algorithm"] == "ogap"

@@ -27,6 +27,17 @@ STYLE = {
 }
 
 
+def _label_plainly(axis: Any) -> None:
+    """Label a logarithmic axis with plain numbers: Matplotlib's own labels are formulas, which are not parsed here."""
+
+    def between(x: float, _: Any) -> str:
+        low, high = axis.get_view_interval()
+        return f"{x:g}" if high < 30 * low and f"{x:e}"[0] in "25" else ""
+
+    axis.set_major_formatter(lambda x, _: f"{x:g}")
+    axis.set_minor_formatter(between)
+
+
 @contextmanager
 def picture(
     path: str | os.PathLike[str], *, rows: int = 1, columns: int = 1, width: float = 5.0, height: float = 3.6
@@ -43,6 +54,8 @@ def picture(
         FigureCanvasAgg(figure)
         axes = figure.subplots(rows, columns)
         yield axes
+        for axis in (axis for one in figure.axes for axis in (one.xaxis, one.yaxis) if axis.get_scale() == "log"):
+            _label_plainly(axis)
         for suffix in (".png", ".svg"):
             metadata = {"Date": None} if suffix == ".svg" else {}
             with replacing(Path(f"{path}{suffix}")) as temporary:

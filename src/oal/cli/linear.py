@@ -165,16 +165,36 @@ def _rows(curve: Any, about: dict[str, Any]) -> list[dict[str, Any]]:
     return [about | {"episode": k} | dict(zip(names, curve[k - 1], strict=True)) for k in _points(curve)]
 
 
-def _draw(axes: Any, curves: list[Any], colour: str, label: str, **style: Any) -> None:
-    """Draw the regret per episode: a line for each run, the widest of their intervals as a band, and the mean."""
+def _draw(axes: Any, rows: list[dict[str, Any]], colour: str, label: str) -> None:
+    """Draw the regret per episode: a line for each run, all of their intervals as a band, and the mean."""
     import numpy as np
 
-    k = np.array(_points(curves[0]))
-    stacked = np.array(curves)[:, k - 1] / k[None, :, None]
-    for one in stacked:
-        axes.plot(k, one[:, 0], lw=0.6, alpha=0.35, color=colour)
-    axes.fill_between(k, stacked[:, :, 1].min(0), stacked[:, :, 2].max(0), alpha=0.12, lw=0, color=colour)
-    axes.plot(k, stacked[:, :, 0].mean(0), lw=2, color=colour, label=label, **style)
+    runs = sorted({row["seed"] for row in rows})
+    numbers = [
+        [[row[x] for x in ("episode", "regret", "low", "high")] for row in rows if row["seed"] == r] for r in runs
+    ]
+    stacked = np.array(numbers, dtype=float)
+    k = stacked[0, :, 0]
+    regret, low, high = (stacked[:, :, column] / k for column in (1, 2, 3))
+    axes.plot(k, regret.T, lw=0.6, alpha=0.35, color=colour)
+    axes.fill_between(k, low.min(0), high.max(0), alpha=0.12, lw=0, color=colour)
+    axes.plot(k, regret.mean(0), lw=2, color=colour, label=label)
+    axes.set(xscale="log", yscale="log", xlabel="episode")
+
+
+def _scale_picture(out: Path, rows: list[dict[str, Any]], spans: dict[str, str]) -> None:
+    """Draw the rows of regret.csv: a panel for each algorithm, a colour for each dimension."""
+    from oal.base import plots
+
+    dimensions = list(dict.fromkeys(row["dimension"] for row in rows))
+    with plots.picture(out / "linear", columns=len(spans), width=4.2) as panels:
+        for axes, (name, span) in zip(panels, spans.items(), strict=True):
+            for number, d in enumerate(dimensions):
+                mine = [row for row in rows if (row["algorithm"], row["dimension"]) == (name, d)]
+                _draw(axes, mine, plots.COLOURS[number % len(plots.COLOURS)], f"d = {d}")
+            axes.set_title(f"{name}, {span}")
+            axes.legend()
+        panels[0].set_ylabel("AL regret per episode")
 
 
 def _write(out: Path, problem: Any, results: list[Any], curves: list[Any], config: dict[str, Any]) -> None:
@@ -187,8 +207,8 @@ def _write(out: Path, problem: Any, results: list[Any], curves: list[Any], confi
     rows = [row for r, curve in zip(results, curves, strict=True) for row in _rows(curve, {"seed": r["seed"]})]
     files.write_csv(out / "regret.csv", rows)
     with plots.picture(out / "regret") as axes:
-        _draw(axes, curves, plots.COLOURS[0], "mean over seeds")
-        axes.set(xscale="log", yscale="log", xlabel="episode", ylabel="AL regret per episode", title=problem.name)
+        _draw(axes, rows, plots.COLOURS[0], "mean over seeds")
+        axes.set(ylabel="AL regret per episode", title=problem.name)
         axes.legend()
 
 
@@ -204,7 +224,7 @@ def scale(
     out: Path = typer.Option(Path("runs/linear"), help="Folder for the table, the curves, a picture and the config."),
 ) -> None:
     """Learn where no table fits: OGAP, BRIG and ILARL over the dimension of the features, regret against episodes."""
-    from oal.base import files, plots, stopping
+    from oal.base import files, stopping
     from oal.base.console import progress
     from oal.base.provenance import provenance
     from oal.base.stats import mean_interval
@@ -266,24 +286,16 @@ def scale(
         summary.append(row | {"gap_last": round(gap.mean, 4), "seeds": len(mine)})
     files.write_csv(out / "linear.csv", summary)
     files.write_csv(out / "runs.csv", runs)
-    files.write_csv(
-        out / "regret.csv",
-        [
-            row
-            for (name, d), found in curves.items()
-            for seed, curve in enumerate(found)
-            for row in _rows(curve, {"algorithm": name, "dimension": d, "seed": seed})
-        ],
-    )
+    rows = [
+        row
+        for (name, d), found in curves.items()
+        for seed, curve in enumerate(found)
+        for row in _rows(curve, {"algorithm": name, "dimension": d, "seed": seed})
+    ]
+    files.write_csv(out / "regret.csv", rows)
     files.write_json(out / "config.json", config | origin)
-    with plots.picture(out / "linear", columns=len(kinds), width=4.2) as panels:
-        for axes, name in zip(panels, kinds, strict=True):
-            for number, d in enumerate(sizes):
-                _draw(axes, curves[name, d], plots.COLOURS[number % len(plots.COLOURS)], f"d = {d}")
-            span = f"gamma = {discount:g}" if name == "ILARL" else f"H = {horizon}"
-            axes.set(xscale="log", yscale="log", xlabel="episode", title=f"{name}, {span}")
-            axes.legend()
-        panels[0].set_ylabel("AL regret per episode")
+    finite, discounted = f"H = {horizon}", f"gamma = {discount:.3g}"
+    _scale_picture(out, rows, {"OGAP": finite, "BRIG": finite, "ILARL": discounted})
     title = f"{states:,} states, N={demos}, K={episodes:,}: AL regret per episode"
     names = [name.replace("_", " ") for name in summary[0]]
     console.table(title, names, [list(row.values()) for row in summary])
