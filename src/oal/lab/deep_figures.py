@@ -97,7 +97,7 @@ def _sweep(
     elif policy == "trpo" and not figure.starts and CLONED not in starts:
         where, costs, cloning = PAPER_CLONES
         runs = [
-            task | {"cost": cost} | (cloning if task["env"] in where and cost in costs else NO_CLONING)
+            {**task, "cost": cost, **(cloning if task["env"] in where and cost in costs else NO_CLONING)}
             for task, cost in itertools.product(tasks, grid.pop("cost"))
         ]
     tables = {"sweep": shared, "grid": grid, "runs": runs}
