@@ -26,6 +26,7 @@ from oal.base import console, files, plots
 from oal.base.provenance import commit, provenance
 from oal.errors import InputError
 from oal.report import statistics
+from oal.report.charts import short
 
 TASKS = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")
 """Of which `imitation` has environments with the same observations; Ant and Humanoid changed theirs in v5."""
@@ -249,6 +250,7 @@ def draw(path: Path, curves: Sequence[Curve]) -> None:
                 axes.fill_between(steps, band.low, band.high, color=colour, alpha=0.15, lw=0)
             axes.axhline(1.0, color="black", lw=0.8, ls="--")
             axes.set_xscale("log")
+            axes.xaxis.set_major_formatter(lambda value, _: short(value))
             axes.set(title=task, xlabel="environment steps", ylabel="normalised evaluation")
         np.ravel(grid)[0].figure.legend(
             list(handles.values()), list(handles), loc="outside lower center", ncols=4, fontsize=7

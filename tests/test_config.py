@@ -117,6 +117,7 @@ def test_what_the_dataclass_refuses_is_refused() -> None:
         ("environments=3", "environments", 3),
         ("debug_true_cost=true", "debug_true_cost", True),
         ("cost.clip=null", "cost.clip", None),
+        ("bc=None", "bc", None),
         ("cost.geometry=simplex", "cost.geometry", "simplex"),
         (" cost.geometry = l2 ", "cost.geometry", "l2"),
         ("note=a=b", "note", "a=b"),

@@ -78,6 +78,8 @@ def test_sqils_targets_are_those_of_its_paper():
 def test_sqil_needs_a_memory_and_whole_transitions():
     with pytest.raises(InputError, match="choose mdpo or sac"):
         preset("trpo", "sqil")
+    with pytest.raises(InputError, match="expert_fraction is 0"):
+        preset("mdpo", "sqil", settings={"replay.expert_fraction": 0.0})
     with pytest.raises(InputError, match="hold none"):
         OAL(games.Walk, demonstrations().subsample(2), "mdpo", "sqil", horizon=30, settings=SMALL)  # pyright: ignore
     with pytest.raises(InputError, match="below the learner's cost"):

@@ -66,11 +66,12 @@ def _made(kind: Any, value: Any) -> Any:
 
 
 def parse(text: str) -> tuple[str, Any]:
-    """Read `name=value`; the value is JSON where it can be (numbers, true, null, lists), otherwise text."""
+    """Read `name=value`; the value is JSON where it can be (numbers, true, null, lists), None, or otherwise text."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise InputError(f"'{text}' is not a setting: write name=value, as in policy.kl_weight=0.1")
     try:
         return name.strip(), json.loads(value)
     except json.JSONDecodeError:
-        return name.strip(), value.strip()
+        # None is null as the Python of the docs spells it
+        return name.strip(), None if value.strip() == "None" else value.strip()

@@ -129,7 +129,10 @@ def preset(
         # a policy player alone, and nothing of the expert in it
         alone = None if base.replay_config is None else replace(base.replay_config, expert_fraction=0.0)
         base = replace(base, bc_config=None, replay_config=alone)
-    return with_settings(base, settings)
+    made = with_settings(base, settings)
+    if cost == "sqil" and made.replay_config is not None and made.replay_config.expert_fraction == 0.0:
+        raise InputError("replay.expert_fraction is 0: the cost sqil needs the expert's steps in the batches")
+    return made
 
 
 def players(

@@ -58,9 +58,10 @@ class Job:
 def execute(job: Job) -> int:
     """Train a run to its end, from the beginning or from its checkpoint; say how it went. The folder says the rest."""
     folder = RunFolder(job.folder)
-    if job.config.get("algorithm") == "BC":
-        return _cloned(folder, job)
     try:
+        if job.config.get("algorithm") == "BC":
+            _clone(folder, job)
+            return FINISHED
         run = _opened(folder, job)
     except BusyError as error:
         _say(str(error))
@@ -97,37 +98,27 @@ def _opened(folder: RunFolder, job: Job) -> "Run":
     return training.start(training.RunConfig.from_json(job.config), folder.path)
 
 
-def _cloned(folder: RunFolder, job: Job) -> int:
+def _clone(folder: RunFolder, job: Job) -> None:
     """Clone the demonstrations of a job, or go on with it."""
     from oal.lab import run as training
 
-    try:
-        if not _begun(folder):
-            _say("starts cloning")
-            config = training.CloneConfig.from_json(job.config)
-            training.clone(
-                config.env,
-                folder.path,
-                source=config.demos,
-                trajectories=config.trajectories,
-                subsample=config.subsample,
-                config=config.bc_config,
-                seed=config.seed,
-                horizon=config.horizon,
-            )
-        elif folder.status["status"] != "finished":
-            _say("goes on cloning")
-            training.resume_clone(folder.path, trust=_asked_for(folder, job))
-    except BusyError as error:
-        _say(str(error))
-        return BUSY
-    except KeyboardInterrupt:
-        return STOPPED
-    except Exception as error:
-        _note_failure(folder, job, error)
-        return FAILED
+    if not _begun(folder):
+        _say("starts cloning")
+        config = training.CloneConfig.from_json(job.config)
+        training.clone(
+            config.env,
+            folder.path,
+            source=config.demos,
+            trajectories=config.trajectories,
+            subsample=config.subsample,
+            config=config.bc_config,
+            seed=config.seed,
+            horizon=config.horizon,
+        )
+    elif folder.status["status"] != "finished":
+        _say("goes on cloning")
+        training.resume_clone(folder.path, trust=_asked_for(folder, job))
     _say("finished cloning")
-    return FINISHED
 
 
 def _begun(folder: RunFolder) -> bool:

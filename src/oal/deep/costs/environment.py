@@ -1,4 +1,4 @@
-"""Costs recorded with each step and not learned: the environment's own, with which the loop trains an expert."""
+"""Costs that are recorded with each step, not learned: the environment's own, with which the loop trains an expert."""
 
 import sys
 from dataclasses import dataclass
