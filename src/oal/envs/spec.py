@@ -301,7 +301,7 @@ class ActionCodec:
         parts = actions.reshape(len(actions), -1).astype(np.int64) - starts
         if not ((parts >= 0) & (parts < counts)).all():
             raise InputError(f"an action lies outside the combinations of {self.spec.env_id}")
-        return np.ravel_multi_index(tuple(parts.T), self.spec.action_counts)
+        return np.asarray(np.ravel_multi_index(tuple(parts.T), self.spec.action_counts))
 
     def decode(self, encoded: np.ndarray) -> Any:
         """Encoded actions [n, A] -> a sequence of n environment actions; continuous ones are clipped to the bounds."""
