@@ -402,7 +402,7 @@ CASES: dict[str, Callable[[Path], tuple[Read, Mutate]]] = {
 }
 
 
-TOGETHER = ("checkpoint", "learned cost")
+TOGETHER = ("checkpoint", "cloning", "learned cost")
 """Readers that compute with JAX, whose threads do not live on in a fork: one process reads many files, until one kills
 it. The others have a process for each."""
 

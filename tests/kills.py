@@ -187,7 +187,13 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("docs/results/kills.csv"))
     given = parser.parse_args()
+    shown: list[dict[str, Any]] = []
+
+    def show(row: dict[str, Any]) -> None:
+        print(json.dumps(row), flush=True)
+        shown.append(row)
+        write(given.out, shown)  # what is stopped has a table of what was done
+
     with tempfile.TemporaryDirectory() as scratch:
-        killed = main(given.kills, given.seed, Path(scratch), lambda row: print(json.dumps(row), flush=True))
-    write(given.out, killed)
+        killed = main(given.kills, given.seed, Path(scratch), show)
     sys.exit(not all(row["equal"] for row in killed))
