@@ -22,7 +22,7 @@ def radius(n: float, outcomes: int, failure: float) -> float:
 def kl_least(p: np.ndarray, V: np.ndarray, epsilon: float) -> float:
     """Minimise q V over {q: KL(p, q) <= epsilon}: q_i in proportion to p_i / (V_i - nu), nu by bisection.
 
-    If even nu = min V leaves some of epsilon, the rest moves mass to the least value. `kl_least_slowly` takes no formula.
+    If even nu = min V leaves some of epsilon, the rest moves mass to the least value.
     """
     if not p.any():
         return float(V.min())
@@ -86,7 +86,7 @@ def interval_least(p: np.ndarray, V: np.ndarray, epsilon: float) -> float:
 
 def transition_aware(demos: Trajectories, p: np.ndarray, mu: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
     """The estimator, trajectory by trajectory of states: their probabilities, and whether they are covered."""
-    H, S, A = shape
+    H, S, _ = shape
     shown: dict[tuple[int, int], set[int]] = {}
     for states, actions in zip(demos.states[::2], demos.actions[::2], strict=True):
         for h in range(H):
@@ -157,9 +157,8 @@ class ReferenceNewer(ReferenceOAL):
             if n[h, s, a] == 0:
                 found[s, a] = V.min()
             elif settings.bonus == "kl":
-                found[s, a] = kl_least(
-                    p_bar[h, s, a], V, settings.bonus_scale * radius(n[h, s, a], S, failure) / n[h, s, a]
-                )
+                epsilon = settings.bonus_scale * radius(n[h, s, a], S, failure) / n[h, s, a]
+                found[s, a] = kl_least(p_bar[h, s, a], V, epsilon)
             else:
                 epsilon = settings.bonus_scale * radius(n[h, s, a], 2, failure / S) / n[h, s, a]
                 found[s, a] = interval_least(p_bar[h, s, a], V, epsilon)
