@@ -22,7 +22,7 @@ def radius(n: float, outcomes: int, failure: float) -> float:
 def kl_least(p: np.ndarray, V: np.ndarray, epsilon: float) -> float:
     """Minimise q V over {q: KL(p, q) <= epsilon}: q_i in proportion to p_i / (V_i - nu), nu by bisection.
 
-    If even nu = min V leaves some of epsilon, the rest moves mass to the least value. `kl_least_slowly` has no formula.
+    If even nu = min V leaves some of epsilon, the rest moves mass to the least value.
     """
     if not p.any():
         return float(V.min())
@@ -157,9 +157,8 @@ class ReferenceNewer(ReferenceOAL):
             if n[h, s, a] == 0:
                 found[s, a] = V.min()
             elif settings.bonus == "kl":
-                found[s, a] = kl_least(
-                    p_bar[h, s, a], V, settings.bonus_scale * radius(n[h, s, a], S, failure) / n[h, s, a]
-                )
+                epsilon = settings.bonus_scale * radius(n[h, s, a], S, failure) / n[h, s, a]
+                found[s, a] = kl_least(p_bar[h, s, a], V, epsilon)
             else:
                 epsilon = settings.bonus_scale * radius(n[h, s, a], 2, failure / S) / n[h, s, a]
                 found[s, a] = interval_least(p_bar[h, s, a], V, epsilon)

@@ -92,6 +92,8 @@ BAD = [
     (["tabular", "learn", "chain", "--preset", "mb-tail", "--demos", "1"], "two demonstrations or more"),
     (["tabular", "compare", "chain", "--expert", "oracle"], "expert 'oracle' is unknown"),
     (["figure", "nothing"], "figure 'nothing' is unknown"),
+    (["figure", "bc", "--task", "chain"], "the figure bc has no option --task"),
+    (["figure", "newer", "--task", "chess"], "task 'chess' is unknown"),
     (["figure", "bc", "--demos", "3"], "the figure bc has no option --demos"),
     (["figure", "exploration", "--seeds", "0"], "number of seeds is 0"),
 ]

@@ -123,7 +123,7 @@ def test_newer_algorithms_are_compared_with_the_default_in_every_place(monkeypat
         ahead = cell.get("preset") == "soar" and cell["problem"] == "chain"
         return 5.0 - ahead + (cell.get("preset") == "mb-tail")
 
-    found, cells = drawn(monkeypatch, tmp_path, "newer", regret, tasks=("chain", "Taxi-v4"))
+    drawn(monkeypatch, tmp_path, "newer", regret, tasks=("chain", "Taxi-v4"))
     rows = {row["pair"]: row for row in csv.DictReader((tmp_path / "standing.csv").open())}
     soar = rows["SOAR against OAL, default"]
     assert (soar["holds"], soar["fails"], soar["undecided"]) == ("4", "0", "4")

@@ -76,6 +76,15 @@ def test_no_member_of_the_set_is_below_and_a_larger_set_reaches_lower(rng, kind)
             assert not inside or q @ V >= least - 1e-9
 
 
+@pytest.mark.parametrize("V", [[1e-310, 5.0], [1e-170, 0.0], [3.0, 3.0], [0.0, 0.0], [1e-200, 1e-200]], ids=str)
+@pytest.mark.parametrize("epsilon", [1e-9, 0.5, 510.0])
+def test_values_too_small_to_be_squared_do_no_harm(V, epsilon):
+    """A row of 500 states has a radius of 510 at its first visit, and policies have probabilities of 1e-200."""
+    for counts in ([1.0, 0.0], [3.0, 2.0], [0.0, 7.0]):
+        found = kernel_least(np.array(counts), np.array(V), epsilon, "kl")
+        assert min(V) <= found <= np.dot(counts, V) / np.sum(counts) * (1 + 1e-12)
+
+
 def test_the_radius_holds_for_all_numbers_of_visits_at_once(rng):
     """Far more often than it must: the divergence crosses the bound in hardly any of many long runs."""
     crossed, runs, failure = 0, 100, 0.2
@@ -204,7 +213,8 @@ def test_optimism_holds_over_whole_runs(rng):
             Q = learner._dense(learner._slots.Q, 0.0)
             V = (Q * policy).sum(-1)
             after = np.concatenate([V[1:], np.zeros((1, problem.n_states))])
-            assert (cost + np.einsum("hsat,ht->hsa", p, after) + 1e-9 >= Q).all()
+            limit = cost + np.einsum("hsat,ht->hsa", p, after)
+            assert (limit + 1e-9 >= Q).all()
 
 
 # The transition-aware expert -----------------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ def figure(
     policy_step_scale: float | None = typer.Option(None, help="Multiplies the theorem's policy step (chain figures)."),
     cost_step_scale: float | None = typer.Option(None, help="Multiplies the theorem's cost step (chain figures)."),
     demos: int | None = typer.Option(None, help="Number of demonstrations of the figure noise."),
+    task: list[str] = typer.Option([], help="Of the figure newer: one of its tasks; repeatable, all if not given."),
     quick: bool = typer.Option(False, "--quick", help="A small version, in seconds."),
     threads: int | None = typer.Option(None, help="Parallel runs; all cores if not given."),
     scale: str = typer.Option("small", help="Of a deep figure: smoke (minutes), small (hours), paper (3M steps)."),
@@ -84,6 +85,7 @@ def figure(
             policy_step_scale=policy_step_scale,
             cost_step_scale=cost_step_scale,
             demonstrations=demos,
+            tasks=tuple(task) or None,
         )
         _tabular(name, folder, options, quick, threads)
 
@@ -96,8 +98,8 @@ def _tabular(name: str, folder: Path, options: dict[str, Any], quick: bool, thre
     usual = TABULAR[name].settings
     for option in options:
         # a figure whose axis is the number of demonstrations has a list of them
-        if isinstance(usual.get(option), tuple) or option not in usual:
-            flag = "demos" if option == "demonstrations" else option.replace("_", "-")
+        if (isinstance(usual.get(option), tuple) and option != "tasks") or option not in usual:
+            flag = {"demonstrations": "demos", "tasks": "task"}.get(option, option.replace("_", "-"))
             raise InputError(f"the figure {name} has no option --{flag}: leave it out")
     changes = (TABULAR[name].quick if quick else {}) | options
     with stopping.going_on(stopping.typed()):

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from oal.errors import choice
 from oal.lab.claims import Statement, alike, at_least, unlike
 
 Settings = dict[str, Any]
@@ -218,6 +219,7 @@ def _lengths(episodes: int) -> tuple[int, ...]:
 def _newer(s: Settings) -> dict[str, Grid]:
     grids = {}
     for task in s["tasks"]:
+        choice("task", task, NEWER_TASKS)
         most = SLOW_TASKS.get(task, {})
         seeds = min(s["seeds"], most.get("seeds", s["seeds"]))
         for n in s["demonstrations"]:

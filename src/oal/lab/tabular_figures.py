@@ -254,6 +254,8 @@ def _errorbars(axes: Any, table: Table) -> None:
 
 def _panels(path: Path, tables: Sequence[Table]) -> None:
     """Draw a panel for each grid, with a line and a band for each variant; the grids of a row differ in their task."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     rows = len({table.grid.of.rpartition(", ")[2] for table in tables})
     columns = -(-len(tables) // rows)
     with plots.picture(path, columns=columns, rows=rows, width=3.4, height=3.0) as axes:
@@ -271,8 +273,12 @@ def _panels(path: Path, tables: Sequence[Table]) -> None:
                 style = "-" if i < len(plots.COLOURS) else "--"
                 one.plot(places, mean, style, marker="o", ms=3, lw=1.3, color=colour, label=variant)
                 one.fill_between(places, low, high, color=colour, alpha=0.15, lw=0)
-            one.set(xscale="log", yscale="log", title=table.grid.of)
-            one.set_xlabel(table.grid.label)
+            one.set(xscale="log", yscale="log", title=table.grid.of, xlabel=table.grid.label)
+            # plain numbers: names come from files, so that formulas are not drawn (see `plots.STYLE`)
+            for axis, marks in ((one.xaxis, (1.0,)), (one.yaxis, (1.0, 2.0, 5.0))):
+                axis.set_major_locator(LogLocator(subs=marks))
+                axis.set_major_formatter("{x:g}")
+                axis.set_minor_formatter(NullFormatter())
         panels[0].set_ylabel("AL regret per episode")
         panels[0].figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
 

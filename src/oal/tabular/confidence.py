@@ -22,6 +22,8 @@ import numpy as np
 from oal.tabular.fastmath import jit
 
 MOST_STEPS = 60
+NOTHING = 1e-120
+"""Values nearer than this are the same: the square of a smaller number is 0, which nothing can be divided by."""
 
 
 def kl_radius(n: float, outcomes: int, failure: float) -> float:
@@ -51,7 +53,7 @@ def kl_minimum(edge_to, edge_weight, start, stop, inverse, V, below, epsilon, ou
         return outside
     for e in range(start, stop):
         square += edge_weight[e] * inverse * (V[below + edge_to[e]] - mean) ** 2
-    if epsilon <= 0.0 or mean - outside <= 1e-14 * mean:
+    if epsilon <= 0.0 or mean - outside <= 1e-14 * mean + NOTHING:
         return mean
     if outside < least:
         first, divergence = 0.0, 0.0
@@ -67,6 +69,8 @@ def kl_minimum(edge_to, edge_weight, start, stop, inverse, V, below, epsilon, ou
     x = max(math.sqrt(square / (2.0 * epsilon)), 1e-9 * (mean - outside))
     first = 1.0
     for _ in range(MOST_STEPS):
+        if x < NOTHING:
+            return outside
         first, second, divergence = 0.0, 0.0, 0.0
         for e in range(start, stop):
             v, p = V[below + edge_to[e]] - outside + x, edge_weight[e] * inverse
