@@ -108,9 +108,7 @@ def estimate_occupancy(slots, rules):
         last = h + 1 == H
         below = base[h + 1]
         shift = base[h] if rules.pooled else 0  # from slots to rows
-        room = 1 if last else base[h + 2] - below
         for slot in range(base[h], base[h] + count[h]):
-            spare = min(slot - base[h], room - 1)
             m = mass[slot]
             for a in range(A):
                 i = slot * A + a
@@ -121,10 +119,9 @@ def estimate_occupancy(slots, rules):
                     row = i - shift * A
                     share = d * inverse[row]
                     start = edge_start[row]
-                    # Most rows have one edge or none, which would be guessed wrong: none adds nothing, somewhere else
-                    # each time, since additions in one place wait for each other.
+                    # Most rows have one edge or none, which would be guessed wrong: none adds nothing somewhere.
                     one = min(edge_count[row], 1)
-                    mass[below + spare + (edge_to[start] - spare) * one] += share * edge_weight[start] * one
+                    mass[below + edge_to[start] * one] += share * edge_weight[start] * one
                     for e in range(start + 1, start + edge_count[row]):
                         mass[below + edge_to[e]] += share * edge_weight[e]
 
