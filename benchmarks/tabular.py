@@ -6,6 +6,7 @@ Every function returns plain dicts. What is compared runs in turn, in one run, r
 import os
 import subprocess
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from oal import equations
 from oal.base import seeding
 from oal.tabular import mdp
 from oal.tabular.learner import Settings, TabularOAL, settings_for
+from oal.tabular.seeds import learn_seeds
 
 SCALE = 0.005
 
@@ -104,6 +106,45 @@ def kernel_against_numpy(
             "numpy": spread(theirs),
             "ratio": ratios(ours, theirs),
             "aim": 50.0,
+            "repeats": repeats,
+        }
+    ]
+
+
+def seeds_in_lanes(
+    *, repeats: int = 5, seeds: int = 400, alone: int = 40, episodes: int = 10_000
+) -> list[dict[str, Any]]:
+    """Episodes per second of many seeds of the chain on one thread: in lanes, and one seed after the other.
+
+    The second is how all seeds ran before there were lanes (commit e8886af). Making the learners counts. Rates are by
+    the process' own clock: waiting for other programs does not.
+    """
+    problem = mdp.chain(32, 0.1)
+    expert = mdp.expert_policy(problem)
+
+    def make(seed: int) -> TabularOAL:
+        demos = mdp.sample(problem, expert, 100, rng=seeding.generator(seed, "demonstrations", 100))
+        return TabularOAL(problem, demos, preset="paper", bonus_scale=SCALE, seed=seed)
+
+    def rate(run: Callable[[], Any], count: int) -> float:
+        start = time.process_time()
+        run()
+        return count * episodes / (time.process_time() - start)
+
+    learn_seeds(make, range(2), 10, threads=1)  # compiles
+    make(0).learn(10)
+    ours, theirs = [], []
+    for _ in range(repeats):
+        ours.append(rate(lambda: learn_seeds(make, range(seeds), episodes, threads=1), seeds))
+        theirs.append(rate(lambda: [make(seed).learn(episodes).regret for seed in range(alone)], alone))
+    return [
+        {
+            "name": f"{seeds} seeds of the chain in the lanes of one core, against one seed after the other",
+            "unit": "episodes/s",
+            "oal": spread(ours),
+            "one after the other": spread(theirs),
+            "ratio": ratios(ours, theirs),
+            "aim": 4.0,
             "repeats": repeats,
         }
     ]
@@ -218,10 +259,11 @@ def time_per_entry(*, repeats: int = 3, quick: bool = False) -> list[dict[str, A
     """Nanoseconds per visited entry (h, s, a) and episode, against what moving its numbers through memory takes."""
     chain, taxi = mdp.chain(32, 0.1), mdp.from_gymnasium("Taxi-v4", 100)
     garnet = mdp.garnet(10_000, 3, 10, branching=3, seed=0, stationary=True)
+    garnet_name = "a garnet (H=10, S=10,000, A=3)"
     problems = {
         "the chain (H=32, S=2, A=2)": (chain, 2_000, 5_000),
         "Taxi (H=100, S=500, A=6)": (taxi, 100 if quick else 1_000, 50),
-        "a garnet (H=10, S=10,000, A=3)": (garnet, 1_000 if quick else 3_000, 50),
+        garnet_name: (garnet, 1_000 if quick else 3_000, 50),
     }
     found = []
     for name, (problem, before, episodes) in problems.items():
@@ -246,6 +288,7 @@ def time_per_entry(*, repeats: int = 3, quick: bool = False) -> list[dict[str, A
                 "memory": spread(floor),
                 "ratio": ratios(floor, ours),
                 "repeats": repeats,
+                **({"aim": 0.4} if name == garnet_name else {}),
             }
         )
     return found
@@ -255,7 +298,14 @@ def run(*, quick: bool = False) -> list[dict[str, Any]]:
     if quick:
         return [
             *kernel_against_numpy(repeats=3, episodes=20_000, numpy_episodes=100),
+            *seeds_in_lanes(repeats=2, seeds=40, alone=8, episodes=5_000),
             *growing_states(repeats=2, episodes=1000),
             *time_per_entry(repeats=2, quick=True),
         ]
-    return [*kernel_against_numpy(), *kernel_against_rlberry(), *growing_states(), *time_per_entry()]
+    return [
+        *kernel_against_numpy(),
+        *seeds_in_lanes(),
+        *kernel_against_rlberry(),
+        *growing_states(),
+        *time_per_entry(),
+    ]

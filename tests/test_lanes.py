@@ -1,5 +1,6 @@
 """Seeds in the lanes of the vector unit learn bit for bit what they learn alone, with every option."""
 
+import copy
 import math
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 
 from oal.base import seeding
 from oal.lab.figures import OPTIONS
-from oal.tabular import lanes, mdp, vectors
+from oal.tabular import algorithm2, lanes, mdp, vectors
+from oal.tabular import slots as memory
 from oal.tabular.fastmath import exponentials, jit, uniform
 from oal.tabular.learner import TabularOAL
 from oal.tabular.ledger import settle_box
@@ -213,6 +215,20 @@ def test_demonstrations_may_know_transitions_that_the_truth_does_not(runs):
     assert runs == [2]
     for seed, learner in enumerate(learners):
         assert_same(TabularOAL(problem, shown, seed=seed, **settings).learn(30), learner)
+
+
+@pytest.mark.parametrize("settings", [{"model": "known"}, PAPER, {}], ids=["known model", "bonus", "pooled"])
+def test_many_slots_are_updated_in_blocks_to_the_same_bits(settings):
+    """Lanes have one way for all sizes; alone, a learner with many slots takes another."""
+    problem = mdp.garnet(2500, 2, 4, seed=1, stationary=settings != PAPER)
+    learners = [make(problem, seed, **settings) for seed in range(2)]
+    if "model" not in settings:
+        for learner in learners:
+            learner._slots = memory.reserve(learner._slots, learner._rules, 2500)
+    alone = copy.deepcopy(learners[0])
+    assert alone._slots.base[-1] * 2 > algorithm2.LARGE
+    learn_together(learners, 12)
+    assert_same(alone.learn(12), learners[0])
 
 
 ALONE: dict[str, dict[str, Any]] = {

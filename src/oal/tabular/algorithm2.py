@@ -20,10 +20,12 @@ from oal import equations
 from oal.tabular.costsets import BOX, L2
 from oal.tabular.fastmath import exponentials, invert, jit, jit_inlined, uniform
 from oal.tabular.ledger import settle
-from oal.tabular.slots import BERNSTEIN, activate, add_edge, find, has_room
+from oal.tabular.slots import BERNSTEIN, HOEFFDING, activate, add_edge, find, has_room
 
 LARGE = 1 << 14
-"""From so many entries on, the policy follows layer by layer, while the layer is still near the processor."""
+"""From so many entries on they are updated in blocks."""
+BLOCK = 512
+"""States in a block: of everything that is known of them, what is used twice fits the second-level cache."""
 
 bonus_logarithm = jit(equations.bonus_logarithm)
 
@@ -56,7 +58,10 @@ def learn(slots, rules, truth, ledger, weights, stream, first, regrets, trajecto
 def update_from(slots, rules, weights, k, states, actions):
     """Do all of episode k but its rollout: estimate, evaluate, update both players, count. Return if slots opened."""
     estimate_occupancy(slots, rules)
-    update_players(slots, rules, weights, k)
+    if rules.cost_set == BOX and rules.bonus == HOEFFDING and slots.base[rules.horizon] * rules.n_actions > LARGE:
+        update_players_in_blocks(slots, rules, k)
+    else:
+        update_players(slots, rules, weights, k)
     opened = count_trajectory(slots, rules, states, actions)
     if opened and rules.cost_set != BOX:
         set_linear_costs(slots, rules, weights)
@@ -114,7 +119,10 @@ def estimate_occupancy(slots, rules):
                     row = i - shift * A
                     share = d * inverse[row]
                     start = edge_start[row]
-                    for e in range(start, start + edge_count[row]):
+                    # Most rows have one edge or none, which would be guessed wrong: none adds nothing somewhere.
+                    one = min(edge_count[row], 1)
+                    mass[below + edge_to[start] * one] += share * edge_weight[start] * one
+                    for e in range(start + 1, start + edge_count[row]):
                         mass[below + edge_to[e]] += share * edge_weight[e]
 
 
@@ -135,10 +143,10 @@ def step_sizes(rules, k):
 
 
 @jit
-def normalised_exponentials(logits, policy, first, stop, A):
-    """Write the policy of the slots from `first` on into its place."""
-    exponentials(logits[first * A : stop * A], policy[first * A : stop * A])
-    for slot in range(first, stop):
+def normalised_exponentials(logits, policy, A):
+    """Write pi = exp(logits), normalised in each state."""
+    exponentials(logits, policy)
+    for slot in range(len(policy) // A):
         total = 0.0
         for a in range(A):
             total += policy[slot * A + a]
@@ -161,7 +169,6 @@ def update_players(slots, rules, weights, k):
     inverse, root = slots.inverse.ravel(), slots.root.ravel()
     edge_start, edge_count = slots.edge_start.ravel(), slots.edge_count.ravel()
     edge_to, edge_weight = slots.edge_to, slots.edge_weight
-    by_layer = base[H] * A > LARGE
     for h in range(H - 1, -1, -1):
         last = h + 1 == H
         below = base[h + 1]
@@ -200,13 +207,79 @@ def update_players(slots, rules, weights, k):
             for a in range(A):
                 # Kept near zero: a constant does not change the policy, and it keeps the digits for the differences.
                 logits[slot * A + a] -= largest
-        if by_layer:
-            normalised_exponentials(logits, policy, base[h], base[h] + count[h], A)
-    if not by_layer:
-        normalised_exponentials(logits, policy, 0, base[H], A)
+    normalised_exponentials(logits, policy, A)
     if not box:
         update_weights(slots, rules, weights, cost_step)
         set_linear_costs(slots, rules, weights)
+
+
+@jit
+def update_players_in_blocks(slots, rules, k):
+    """Do what `update_players` does with costs of the box and Hoeffding's bonus, bit for bit, where the slots are many.
+
+    One loop for each kind of work, over a block of entries that stays near the processor: most become vector
+    instructions, and every array is read in its order.
+    """
+    H, A = rules.horizon, rules.n_actions
+    policy_step, cost_step, hoeffding, _, _ = step_sizes(rules, k)
+    bonus = 0.0 if rules.model_known else hoeffding
+    base, count, V = slots.base, slots.counts, slots.V
+    policy, logits, cost, Q = slots.policy.ravel(), slots.logits.ravel(), slots.cost.ravel(), slots.Q.ravel()
+    occupancy, expert = slots.occupancy.ravel(), slots.expert.ravel()
+    inverse, root = slots.inverse.ravel(), slots.root.ravel()
+    edge_start, edge_count = slots.edge_start.ravel(), slots.edge_count.ravel()
+    for h in range(H - 1, -1, -1):
+        shift = base[h] if rules.pooled else 0  # from slots to rows
+        for slot in range(base[h], base[h] + count[h], BLOCK):
+            stop = min(slot + BLOCK, base[h] + count[h])
+            i, j = slot * A, stop * A
+            row, last_row = (slot - shift) * A, (stop - shift) * A
+            q, pi, z = Q[i:j], policy[i:j], logits[i:j]
+            if h + 1 < H:
+                start, n, below = edge_start[row:last_row], edge_count[row:last_row], V[base[h + 1] :]
+                expect_next(q, start, n, slots.edge_to, slots.edge_weight, inverse[row:last_row], below)
+            else:
+                q[:] = 0.0
+            d, d_E, b = occupancy[i:j], expert[i:j], root[row:last_row]
+            update_entries(q, cost[i:j], z, d, d_E, b, rules.cost_low, bonus, policy_step, cost_step)
+            update_states(q, pi, z, V[slot:stop], A)
+            normalised_exponentials(z, pi, A)
+
+
+@jit
+def expect_next(mean, edge_start, edge_count, edge_to, edge_weight, inverse, V):
+    """Write p_bar V of some rows into `mean`; V begins with the layer below."""
+    for i in range(len(mean)):
+        start = edge_start[i]
+        one = min(edge_count[i], 1)  # as in `estimate_occupancy`
+        total = edge_weight[start] * one * V[edge_to[start] * one]
+        for e in range(start + 1, start + edge_count[i]):
+            total += edge_weight[e] * V[edge_to[e]]
+        mean[i] = total * inverse[i]
+
+
+@jit
+def update_entries(Q, cost, logits, occupancy, expert, root, low, bonus, policy_step, cost_step):
+    """Lines 7, 8, 14, 16 and 17 of some entries, from the mean of what follows in Q: in vector instructions."""
+    for i in range(len(Q)):
+        q = max(cost[i] - low + Q[i] - bonus * root[i], 0.0)
+        Q[i] = q
+        logits[i] -= policy_step * q
+        cost[i] = min(max(cost[i] + cost_step * (occupancy[i] - expert[i]), 0.0), 1.0)
+
+
+@jit
+def update_states(Q, policy, logits, V, A):
+    """Line 9 of some states, and their largest logit moved to zero."""
+    for j in range(len(V)):
+        expected = 0.0
+        largest = -np.inf
+        for i in range(j * A, (j + 1) * A):
+            expected += policy[i] * Q[i]
+            largest = max(largest, logits[i])
+        V[j] = expected
+        for i in range(j * A, (j + 1) * A):
+            logits[i] -= largest
 
 
 @jit
