@@ -110,7 +110,7 @@ def reference(module: griffe.Module) -> str:
     for thing in without_docstring(module):
         log.warning(f"{thing.path} has no docstring: {thing.relative_package_filepath}:{thing.lineno}")
     page = f"# `{module.path}`\n\n::: {module.path}\n    options:\n      show_root_heading: false\n"
-    return f"{page}      members: false\n\n{names(module)}" if module.is_package else page
+    return f"{page}      members: false\n\n{names(module)}" if module.is_init_module else page
 
 
 def without_docstring(module: griffe.Module) -> Iterator[griffe.Object]:
