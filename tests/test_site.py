@@ -113,7 +113,7 @@ class Links(HTMLParser):
 @pytest.mark.slow
 def test_the_site_builds_strictly_and_works_without_a_network(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")
-    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
