@@ -76,7 +76,7 @@ docs: $(VENV)/.dev ## write the generated parts of docs/ again
 	$(BIN)/python docs/build.py
 
 docs-site: $(VENV)/.dev ## build the documentation site into build/site; a dead link or a missing docstring fails
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "open build/site/index.html"
 
 notebooks: $(VENV)/.dev ## run the notebooks of examples/ and keep their outputs: some minutes

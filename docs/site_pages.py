@@ -33,6 +33,7 @@ LINK = r"!?\[(?:[^\[\]]|\[[^\]]*\])*\](?:\([^)]*\)|\[[^\]]*\])"
 NAME = re.compile(rf"({LINK})|`(oal(?:\.\w+)+)(\([^`]*\))?`|`(test_\w+\.py)::(\w+)`")
 OUTSIDE = re.compile(r"(?<=\]\()\.\./([\w./-]+)(?=[)#])")
 FORMULA = re.compile(r'<(span|div) class="arithmatex">(?:\\\((.*?)\\\)|\\\[(.*?)\\\])</\1>', re.DOTALL)
+UNLISTED = ("oal.cli", "oal.report")
 PROJECT = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
 
 
@@ -68,7 +69,7 @@ def modules() -> list[griffe.Module]:
 
     def below(module: griffe.Module) -> Iterator[griffe.Module]:
         for member in module.modules.values():
-            if not (member.is_alias or member.name.startswith("_") or member.path in ("oal.cli", "oal.report")):
+            if not (member.is_alias or member.name.startswith("_") or member.path in UNLISTED):
                 yield member
                 yield from below(member)
 
@@ -110,7 +111,13 @@ def reference(module: griffe.Module) -> str:
     for thing in without_docstring(module):
         log.warning(f"{thing.path} has no docstring: {thing.relative_package_filepath}:{thing.lineno}")
     page = f"# `{module.path}`\n\n::: {module.path}\n    options:\n      show_root_heading: false\n"
-    return f"{page}      members: false\n\n{names(module)}" if module.is_package else page
+    if not module.is_init_module:
+        return page
+    # what a package only passes on has its place elsewhere
+    own = [
+        name for name, member in module.members.items() if not (member.is_alias or member.is_module or name[0] == "_")
+    ]
+    return f"{page}      members: {json.dumps(own) if own else 'false'}\n\n{names(module)}"
 
 
 def without_docstring(module: griffe.Module) -> Iterator[griffe.Object]:
@@ -209,13 +216,15 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     markdown = OUTSIDE.sub(lambda found: relative(here, outside(found[1])), markdown)
     if here in PROJECT.values():  # written for the root of the checkout
         markdown = re.sub(r"(?<=\]\()docs/", "", markdown)
+    if here.startswith("examples/"):
+        markdown = markdown.replace("](../docs/", "](../")
     if here == "equations.md":
         markdown = re.sub(r"(?<=\| )`(\w+)`(?= \|)", r"[`\1`][oal.equations.\1]", markdown)
 
     def linked(found: re.Match[str]) -> str:
         link, name, call, file, test = found.groups()
-        if link:
-            return link
+        if link or name in UNLISTED:
+            return found[0]
         if file:
             return f"[`{test}`]({relative(here, f'tests/{Path(file).stem}.md')}#{test})"
         return f"[`{name}{call or ''}`][{canonical(name)}]"
