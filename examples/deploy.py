@@ -14,13 +14,13 @@ class Policy:
         if about["parts"]:  # a Dict, or anything else that is no plain vector
             x = np.concatenate([flat(x[key] if isinstance(x, dict) else x, *how) for key, *how in about["parts"]], -1)
         if "mean" in a:
-            x = np.clip((x - a["mean"]) / a["std"], -a["clip"], a["clip"])
+            x, k = (x - a["mean"]) / a["std"], a["knee"]
+            x = np.clip(x, -k, k) + np.sign(x) * k * np.log(np.maximum(np.abs(x), k) / k)
         for i in range(about["layers"]):
             x = np.asarray(x, np.float32) @ a[f"weight_{i}"] + a[f"bias_{i}"]
-            if i < about["layers"] - 1:
-                x = np.maximum(x, 0) if about["activation"] == "relu" else np.tanh(x)
+            x = x if i == about["layers"] - 1 else np.maximum(x, 0) if about["activation"] == "relu" else np.tanh(x)
         if about["kind"] == "discrete":
-            return x.argmax(-1) + about["action_start"]
+            return a["combinations"][x.argmax(-1)] if "combinations" in a else x.argmax(-1) + about["action_start"]
         x = np.tanh(x[..., : x.shape[-1] // 2]) * a["half"] + a["centre"]
         return x.reshape(*x.shape[:-1], *about["action_shape"])
 
