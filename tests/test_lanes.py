@@ -222,9 +222,8 @@ def test_many_slots_are_updated_in_blocks_to_the_same_bits(settings):
     """Lanes have one way for all sizes; alone, a learner with many slots takes another."""
     problem = mdp.garnet(2500, 2, 4, seed=1, stationary=settings != PAPER)
     learners = [make(problem, seed, **settings) for seed in range(2)]
-    if "model" not in settings:
-        for learner in learners:
-            learner._slots = memory.reserve(learner._slots, learner._rules, 2500)
+    for learner in learners:
+        learner._slots = memory.reserve(learner._slots, learner._rules, 2500)
     alone = copy.deepcopy(learners[0])
     assert alone._slots.base[-1] * 2 > algorithm2.LARGE
     learn_together(learners, 12)

@@ -8,7 +8,7 @@ nothing, and adding zero changes no bit; without visits the policy stays uniform
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,7 +105,7 @@ def enter(
     truth: Transitions,
     all_slots: Sequence[Slots],
     ledgers: Sequence[Ledger],
-    streams: Sequence[NDArray[np.uint64]],
+    streams: Sequence[NDArray[Any]],
 ) -> Lanes:
     """Copy up to eight seeds into lanes; lanes that are left over repeat the first."""
     H, S, A = rules.horizon, rules.n_states, rules.n_actions
@@ -163,10 +163,10 @@ def enter(
     return lanes
 
 
-def leave(lanes: Lanes, rules: Rules, lane: int, ledger: Ledger, stream: NDArray[np.uint64]) -> Slots:
+def leave(lanes: Lanes, rules: Rules, lane: int, ledger: Ledger, stream: NDArray[Any]) -> Slots:
     """Return a seed's slots, and write the rest of what it knows into its ledger and stream."""
     room = np.maximum(lanes.counts[:, lane], min(memory.FIRST_ROOM, rules.n_states))
-    slots = memory.allocate(rules, room, np.count_nonzero(lanes.edge_weight[:, lane]))
+    slots = memory.allocate(rules, room, int(np.count_nonzero(lanes.edge_weight[:, lane])))
     copy_out(lanes, rules, slots, lane)
     stream[:] = lanes.stream[:, lane]
     ledger.totals[:] = lanes.totals[:, lane]

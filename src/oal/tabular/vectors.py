@@ -20,6 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from oal.tabular.fastmath import LN2_HIGH, LN2_LOW, LOG2_E, ONE_BITS, ROUND, jit_inlined
 
+_compiled: Any = intrinsic  # what it makes is called without the typing context, which a type checker cannot know
 LANES = 8
 _LINE = 64  # bytes of a cache line, which a row fills exactly
 
@@ -93,13 +94,13 @@ def _elementwise(build: Any, operands: int) -> Any:
     """Return a compiled function of so many vectors or numbers, made of the vectors by `build(builder, *vectors)`."""
     if operands == 1:
 
-        @intrinsic
+        @_compiled
         def one(_: Any, x: Any) -> Any:
             return VECTOR(x), lambda context, builder, sig, args: build(builder, *_widened(builder, sig.args, args))
 
         return one
 
-    @intrinsic
+    @_compiled
     def two(_: Any, x: Any, y: Any) -> Any:
         return VECTOR(x, y), lambda context, builder, sig, args: build(builder, *_widened(builder, sig.args, args))
 
@@ -125,7 +126,7 @@ def _power_of_two(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
     return builder.bitcast(builder.add(bits, _constant(ONE_BITS, _WHOLES)), _DOUBLES)
 
 
-@intrinsic
+@_compiled
 def folded(_: Any, x: Any) -> Any:
     """Return the sum of a vector: its halves added, then theirs, then theirs."""
 
@@ -139,7 +140,7 @@ def folded(_: Any, x: Any) -> Any:
     return types.float64(x), codegen
 
 
-@intrinsic
+@_compiled
 def uniforms(_: Any, stream: Any) -> Any:
     """Draw from [0, 1) in every lane; lane l draws as `fastmath.uniform` does from `stream[:, l]`."""
 
@@ -219,7 +220,7 @@ def _rows_of_lanes(context: Any, builder: ir.IRBuilder, kinds: Any, args: Any) -
     return found
 
 
-@intrinsic
+@_compiled
 def load(_: Any, array: Any, row: Any) -> Any:
     """Return a row."""
 
@@ -230,7 +231,7 @@ def load(_: Any, array: Any, row: Any) -> Any:
     return VECTOR(array, types.int64), codegen
 
 
-@intrinsic
+@_compiled
 def store(_: Any, array: Any, row: Any, vector: Any) -> Any:
     """Write a row."""
 
@@ -242,7 +243,7 @@ def store(_: Any, array: Any, row: Any, vector: Any) -> Any:
     return types.void(array, types.int64, VECTOR), codegen
 
 
-@intrinsic
+@_compiled
 def gather(_: Any, values: Any, first: Any, places: Any, i: Any, step: Any) -> Any:
     """Return `values[first + places[i, lane] * step, lane]` for every lane."""
 
@@ -263,19 +264,19 @@ def _scattered(context: Any, builder: ir.IRBuilder, sig: Any, args: Any, *, add:
     return context.get_dummy_value()
 
 
-@intrinsic
+@_compiled
 def scatter(_: Any, values: Any, first: Any, places: Any, i: Any, vector: Any) -> Any:
     """Write each lane into `values[first + places[i, lane], lane]`."""
     return types.void(values, types.int64, places, types.int64, VECTOR), partial(_scattered, add=False)
 
 
-@intrinsic
+@_compiled
 def scatter_add(_: Any, values: Any, first: Any, places: Any, i: Any, vector: Any) -> Any:
     """Add each lane to `values[first + places[i, lane], lane]`."""
     return types.void(values, types.int64, places, types.int64, VECTOR), partial(_scattered, add=True)
 
 
-@intrinsic
+@_compiled
 def where_zero(_: Any, places: Any, i: Any, vector: Any, other: Any) -> Any:
     """Return the lanes of the first vector where `places[i, lane]` is 0, those of the other one elsewhere."""
 
