@@ -232,7 +232,10 @@ def learn_with_imitation(options: argparse.Namespace, clock: Clock) -> None:
     demonstrations = serialize.load(options.demos)
     if options.algorithm == "bc":
         policy = clone_with_imitation(options, environments, demonstrations)
-        clock(0, lambda: evaluated(policy))
+        assert isinstance(clock, CurveClock)
+        # a clone takes no steps: its curve is one point
+        seconds = time.perf_counter() - BEGUN
+        clock.curve.append({"seconds": seconds, "step": 0, "return": evaluated(policy)})
         return
     settings: dict[str, Any] = {"demo_batch_size": COST_BATCH, "n_disc_updates_per_round": COST_MINIBATCHES}
     networks: dict[str, Any] = {"hid_sizes": COST_HIDDEN}
