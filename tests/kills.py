@@ -138,7 +138,7 @@ def kill_sweep(rng: random.Random, file: Path, sweep: Sweep, kills: int) -> Iter
             process.communicate()
         steps = [RunFolder(each).status["step"] for each in folders if RunFolder(each).described]
         yield {"signal": signal.Signals(number).name, "within": target, "exit": process.poll(), "step": sum(steps)}
-    if process is not None:
+    if process is not None and process.poll() is None:
         process.communicate()
     finished(words)
 
