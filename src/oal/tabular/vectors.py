@@ -57,12 +57,12 @@ def _constant(number: float | int, of: ir.VectorType) -> ir.Constant:
     return ir.Constant(of, [number] * LANES)
 
 
-def _splat(builder: ir.IRBuilder, number: ir.Value) -> ir.Value:
+def _splat(builder: Any, number: Any) -> Any:
     one = builder.insert_element(ir.Constant(_DOUBLES, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
     return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
 
 
-def _widened(builder: ir.IRBuilder, kinds: Any, values: Any) -> list[ir.Value]:
+def _widened(builder: Any, kinds: Any, values: Any) -> list[Any]:
     """Turn numbers among the operands into vectors."""
     return [v if isinstance(kind, Vector) else _splat(builder, v) for kind, v in zip(kinds, values, strict=True)]
 
@@ -78,7 +78,7 @@ def _arithmetic(symbol: Any, instruction: str) -> None:
                 return signature(VECTOR, *args)
             return None
 
-    def lower(_: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+    def lower(_: Any, builder: Any, sig: Any, args: Any) -> Any:
         return getattr(builder, instruction)(*_widened(builder, sig.args, args))
 
     for kinds in ((VECTOR, VECTOR), (VECTOR, types.float64), (types.float64, VECTOR)):
@@ -110,18 +110,18 @@ def _elementwise(build: Any, operands: int) -> Any:
 def _chosen(comparison: str) -> Any:
     """Build Python's max and min: the second if it compares so to the first, else the first."""
 
-    def build(builder: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
+    def build(builder: Any, x: Any, y: Any) -> Any:
         return builder.select(builder.fcmp_ordered(comparison, y, x), y, x)
 
     return build
 
 
-def _square_root(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
+def _square_root(builder: Any, x: Any) -> Any:
     kind = ir.FunctionType(_DOUBLES, [_DOUBLES])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.sqrt.v8f64"), [x])
 
 
-def _power_of_two(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
+def _power_of_two(builder: Any, x: Any) -> Any:
     bits = builder.shl(builder.bitcast(x, _WHOLES), _constant(52, _WHOLES))
     return builder.bitcast(builder.add(bits, _constant(ONE_BITS, _WHOLES)), _DOUBLES)
 
@@ -130,7 +130,7 @@ def _power_of_two(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
 def folded(_: Any, x: Any) -> Any:
     """Return the sum of a vector: its halves added, then theirs, then theirs."""
 
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         parts = [builder.extract_element(args[0], ir.Constant(ir.IntType(32), lane)) for lane in range(LANES)]
         while len(parts) > 1:
             half = len(parts) // 2
@@ -144,11 +144,11 @@ def folded(_: Any, x: Any) -> Any:
 def uniforms(_: Any, stream: Any) -> Any:
     """Draw from [0, 1) in every lane; lane l draws as `fastmath.uniform` does from `stream[:, l]`."""
 
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        def shifted(x: ir.Value, left: int) -> ir.Value:
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        def shifted(x: Any, left: int) -> Any:
             return builder.shl(x, _constant(left, _WHOLES))
 
-        def rotated(x: ir.Value, left: int) -> ir.Value:
+        def rotated(x: Any, left: int) -> Any:
             return builder.or_(shifted(x, left), builder.lshr(x, _constant(64 - left, _WHOLES)))
 
         rows = [_row(context, builder, sig.args[0], args[0], ir.Constant(_WHOLE, i)) for i in range(4)]
@@ -197,18 +197,18 @@ def exponential(x):
 # Memory. Rows are not checked to be inside: the callers' loops see to that -------------------------------------------
 
 
-def _row(context: Any, builder: ir.IRBuilder, kind: Any, array: ir.Value, row: ir.Value) -> ir.Value:
+def _row(context: Any, builder: Any, kind: Any, array: Any, row: Any) -> Any:
     """Return the address of an array's row."""
     data = context.make_array(kind)(context, builder, array).data
     return builder.gep(data, [builder.mul(row, ir.Constant(row.type, LANES))])
 
 
-def _lanes(builder: ir.IRBuilder, row: ir.Value) -> list[ir.Value]:
+def _lanes(builder: Any, row: Any) -> list[Any]:
     """Return the addresses of a row's lanes."""
     return [builder.gep(row, [ir.Constant(_WHOLE, lane)]) for lane in range(LANES)]
 
 
-def _rows_of_lanes(context: Any, builder: ir.IRBuilder, kinds: Any, args: Any) -> list[ir.Value]:
+def _rows_of_lanes(context: Any, builder: Any, kinds: Any, args: Any) -> list[Any]:
     """Return, of (values, first, places, i, step), the address of `values[first + places[i, lane] * step, lane]`."""
     values, first, places, i, step = args
     data = context.make_array(kinds[0])(context, builder, values).data
@@ -224,7 +224,7 @@ def _rows_of_lanes(context: Any, builder: ir.IRBuilder, kinds: Any, args: Any) -
 def load(_: Any, array: Any, row: Any) -> Any:
     """Return a row."""
 
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         address = builder.bitcast(_row(context, builder, sig.args[0], *args), _DOUBLES.as_pointer())
         return builder.load(address, align=8)
 
@@ -235,7 +235,7 @@ def load(_: Any, array: Any, row: Any) -> Any:
 def store(_: Any, array: Any, row: Any, vector: Any) -> Any:
     """Write a row."""
 
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         address = builder.bitcast(_row(context, builder, sig.args[0], *args[:2]), _DOUBLES.as_pointer())
         builder.store(args[2], address, align=8)
         return context.get_dummy_value()
@@ -247,7 +247,7 @@ def store(_: Any, array: Any, row: Any, vector: Any) -> Any:
 def gather(_: Any, values: Any, first: Any, places: Any, i: Any, step: Any) -> Any:
     """Return `values[first + places[i, lane] * step, lane]` for every lane."""
 
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         found = ir.Constant(_DOUBLES, ir.Undefined)
         for lane, address in enumerate(_rows_of_lanes(context, builder, sig.args, args)):
             found = builder.insert_element(found, builder.load(address), ir.Constant(ir.IntType(32), lane))
@@ -256,7 +256,7 @@ def gather(_: Any, values: Any, first: Any, places: Any, i: Any, step: Any) -> A
     return VECTOR(values, types.int64, places, types.int64, types.int64), codegen
 
 
-def _scattered(context: Any, builder: ir.IRBuilder, sig: Any, args: Any, *, add: bool) -> ir.Value:
+def _scattered(context: Any, builder: Any, sig: Any, args: Any, *, add: bool) -> Any:
     one = ir.Constant(_WHOLE, 1)
     for lane, address in enumerate(_rows_of_lanes(context, builder, sig.args, (*args[:4], one))):
         x = builder.extract_element(args[4], ir.Constant(ir.IntType(32), lane))
@@ -280,7 +280,7 @@ def scatter_add(_: Any, values: Any, first: Any, places: Any, i: Any, vector: An
 def where_zero(_: Any, places: Any, i: Any, vector: Any, other: Any) -> Any:
     """Return the lanes of the first vector where `places[i, lane]` is 0, those of the other one elsewhere."""
 
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         address = builder.bitcast(_row(context, builder, sig.args[0], *args[:2]), _WHOLES.as_pointer())
         zero = builder.icmp_signed("==", builder.load(address, align=8), _constant(0, _WHOLES))
         return builder.select(zero, args[2], args[3])
