@@ -21,6 +21,7 @@ from numpy.typing import DTypeLike, NDArray
 from oal.tabular.fastmath import LN2_HIGH, LN2_LOW, LOG2_E, ONE_BITS, ROUND, jit_inlined
 
 _compiled: Any = intrinsic  # what it makes is called without the typing context, which a type checker cannot know
+_typed: Any = infer_global
 LANES = 8
 _LINE = 64  # bytes of a cache line, which a row fills exactly
 
@@ -71,7 +72,7 @@ def _widened(builder: Any, kinds: Any, values: Any) -> list[Any]:
 
 
 def _arithmetic(symbol: Any, instruction: str) -> None:
-    @infer_global(symbol)
+    @_typed(symbol)
     class _Typing(AbstractTemplate):
         def generic(self, args: Any, kws: Any) -> Any:
             if len(args) == 2 and VECTOR in args and all(arg in (VECTOR, types.float64) for arg in args):
