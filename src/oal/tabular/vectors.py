@@ -14,15 +14,12 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.datamodel import models
-from numba.core.typing import templates
-from numba.core.typing.templates import AbstractTemplate, signature
+from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, register_model
 from numpy.typing import DTypeLike, NDArray
 
 from oal.tabular.fastmath import LN2_HIGH, LN2_LOW, LOG2_E, ONE_BITS, ROUND, jit_inlined
 
-Builder = Value = Any  # llvmlite has no types that a checker could follow
-infer_global: Any = templates.infer_global
 _compiled: Any = intrinsic  # what it makes is called without the typing context, which a type checker cannot know
 _typed: Any = infer_global
 LANES = 8
@@ -61,20 +58,12 @@ def _constant(number: float | int, of: ir.VectorType) -> ir.Constant:
     return ir.Constant(of, [number] * LANES)
 
 
-<<<<<<< HEAD
-def _splat(builder: Builder, number: Value) -> Value:
-=======
 def _splat(builder: Any, number: Any) -> Any:
->>>>>>> lanes
     one = builder.insert_element(ir.Constant(_DOUBLES, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
     return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
 
 
-<<<<<<< HEAD
-def _widened(builder: Builder, kinds: Any, values: Any) -> list[Value]:
-=======
 def _widened(builder: Any, kinds: Any, values: Any) -> list[Any]:
->>>>>>> lanes
     """Turn numbers among the operands into vectors."""
     return [v if isinstance(kind, Vector) else _splat(builder, v) for kind, v in zip(kinds, values, strict=True)]
 
@@ -90,11 +79,7 @@ def _arithmetic(symbol: Any, instruction: str) -> None:
                 return signature(VECTOR, *args)
             return None
 
-<<<<<<< HEAD
-    def lower(_: Any, builder: Builder, sig: Any, args: Any) -> Value:
-=======
     def lower(_: Any, builder: Any, sig: Any, args: Any) -> Any:
->>>>>>> lanes
         return getattr(builder, instruction)(*_widened(builder, sig.args, args))
 
     for kinds in ((VECTOR, VECTOR), (VECTOR, types.float64), (types.float64, VECTOR)):
@@ -126,30 +111,18 @@ def _elementwise(build: Any, operands: int) -> Any:
 def _chosen(comparison: str) -> Any:
     """Build Python's max and min: the second if it compares so to the first, else the first."""
 
-<<<<<<< HEAD
-    def build(builder: Builder, x: Value, y: Value) -> Value:
-=======
     def build(builder: Any, x: Any, y: Any) -> Any:
->>>>>>> lanes
         return builder.select(builder.fcmp_ordered(comparison, y, x), y, x)
 
     return build
 
 
-<<<<<<< HEAD
-def _square_root(builder: Builder, x: Value) -> Value:
-=======
 def _square_root(builder: Any, x: Any) -> Any:
->>>>>>> lanes
     kind = ir.FunctionType(_DOUBLES, [_DOUBLES])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.sqrt.v8f64"), [x])
 
 
-<<<<<<< HEAD
-def _power_of_two(builder: Builder, x: Value) -> Value:
-=======
 def _power_of_two(builder: Any, x: Any) -> Any:
->>>>>>> lanes
     bits = builder.shl(builder.bitcast(x, _WHOLES), _constant(52, _WHOLES))
     return builder.bitcast(builder.add(bits, _constant(ONE_BITS, _WHOLES)), _DOUBLES)
 
@@ -158,11 +131,7 @@ def _power_of_two(builder: Any, x: Any) -> Any:
 def folded(_: Any, x: Any) -> Any:
     """Return the sum of a vector: its halves added, then theirs, then theirs."""
 
-<<<<<<< HEAD
-    def codegen(context: Any, builder: Builder, sig: Any, args: Any) -> Value:
-=======
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
->>>>>>> lanes
         parts = [builder.extract_element(args[0], ir.Constant(ir.IntType(32), lane)) for lane in range(LANES)]
         while len(parts) > 1:
             half = len(parts) // 2
@@ -176,19 +145,11 @@ def folded(_: Any, x: Any) -> Any:
 def uniforms(_: Any, stream: Any) -> Any:
     """Draw from [0, 1) in every lane; lane l draws as `fastmath.uniform` does from `stream[:, l]`."""
 
-<<<<<<< HEAD
-    def codegen(context: Any, builder: Builder, sig: Any, args: Any) -> Value:
-        def shifted(x: Value, left: int) -> Value:
-            return builder.shl(x, _constant(left, _WHOLES))
-
-        def rotated(x: Value, left: int) -> Value:
-=======
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         def shifted(x: Any, left: int) -> Any:
             return builder.shl(x, _constant(left, _WHOLES))
 
         def rotated(x: Any, left: int) -> Any:
->>>>>>> lanes
             return builder.or_(shifted(x, left), builder.lshr(x, _constant(64 - left, _WHOLES)))
 
         rows = [_row(context, builder, sig.args[0], args[0], ir.Constant(_WHOLE, i)) for i in range(4)]
@@ -237,30 +198,18 @@ def exponential(x):
 # Memory. Rows are not checked to be inside: the callers' loops see to that -------------------------------------------
 
 
-<<<<<<< HEAD
-def _row(context: Any, builder: Builder, kind: Any, array: Value, row: Value) -> Value:
-=======
 def _row(context: Any, builder: Any, kind: Any, array: Any, row: Any) -> Any:
->>>>>>> lanes
     """Return the address of an array's row."""
     data = context.make_array(kind)(context, builder, array).data
     return builder.gep(data, [builder.mul(row, ir.Constant(row.type, LANES))])
 
 
-<<<<<<< HEAD
-def _lanes(builder: Builder, row: Value) -> list[Value]:
-=======
 def _lanes(builder: Any, row: Any) -> list[Any]:
->>>>>>> lanes
     """Return the addresses of a row's lanes."""
     return [builder.gep(row, [ir.Constant(_WHOLE, lane)]) for lane in range(LANES)]
 
 
-<<<<<<< HEAD
-def _rows_of_lanes(context: Any, builder: Builder, kinds: Any, args: Any) -> list[Value]:
-=======
 def _rows_of_lanes(context: Any, builder: Any, kinds: Any, args: Any) -> list[Any]:
->>>>>>> lanes
     """Return, of (values, first, places, i, step), the address of `values[first + places[i, lane] * step, lane]`."""
     values, first, places, i, step = args
     data = context.make_array(kinds[0])(context, builder, values).data
@@ -276,11 +225,7 @@ def _rows_of_lanes(context: Any, builder: Any, kinds: Any, args: Any) -> list[An
 def load(_: Any, array: Any, row: Any) -> Any:
     """Return a row."""
 
-<<<<<<< HEAD
-    def codegen(context: Any, builder: Builder, sig: Any, args: Any) -> Value:
-=======
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
->>>>>>> lanes
         address = builder.bitcast(_row(context, builder, sig.args[0], *args), _DOUBLES.as_pointer())
         return builder.load(address, align=8)
 
@@ -291,11 +236,7 @@ def load(_: Any, array: Any, row: Any) -> Any:
 def store(_: Any, array: Any, row: Any, vector: Any) -> Any:
     """Write a row."""
 
-<<<<<<< HEAD
-    def codegen(context: Any, builder: Builder, sig: Any, args: Any) -> Value:
-=======
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
->>>>>>> lanes
         address = builder.bitcast(_row(context, builder, sig.args[0], *args[:2]), _DOUBLES.as_pointer())
         builder.store(args[2], address, align=8)
         return context.get_dummy_value()
@@ -307,11 +248,7 @@ def store(_: Any, array: Any, row: Any, vector: Any) -> Any:
 def gather(_: Any, values: Any, first: Any, places: Any, i: Any, step: Any) -> Any:
     """Return `values[first + places[i, lane] * step, lane]` for every lane."""
 
-<<<<<<< HEAD
-    def codegen(context: Any, builder: Builder, sig: Any, args: Any) -> Value:
-=======
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
->>>>>>> lanes
         found = ir.Constant(_DOUBLES, ir.Undefined)
         for lane, address in enumerate(_rows_of_lanes(context, builder, sig.args, args)):
             found = builder.insert_element(found, builder.load(address), ir.Constant(ir.IntType(32), lane))
@@ -320,11 +257,7 @@ def gather(_: Any, values: Any, first: Any, places: Any, i: Any, step: Any) -> A
     return VECTOR(values, types.int64, places, types.int64, types.int64), codegen
 
 
-<<<<<<< HEAD
-def _scattered(context: Any, builder: Builder, sig: Any, args: Any, *, add: bool) -> Value:
-=======
 def _scattered(context: Any, builder: Any, sig: Any, args: Any, *, add: bool) -> Any:
->>>>>>> lanes
     one = ir.Constant(_WHOLE, 1)
     for lane, address in enumerate(_rows_of_lanes(context, builder, sig.args, (*args[:4], one))):
         x = builder.extract_element(args[4], ir.Constant(ir.IntType(32), lane))
@@ -348,11 +281,7 @@ def scatter_add(_: Any, values: Any, first: Any, places: Any, i: Any, vector: An
 def where_zero(_: Any, places: Any, i: Any, vector: Any, other: Any) -> Any:
     """Return the lanes of the first vector where `places[i, lane]` is 0, those of the other one elsewhere."""
 
-<<<<<<< HEAD
-    def codegen(context: Any, builder: Builder, sig: Any, args: Any) -> Value:
-=======
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
->>>>>>> lanes
         address = builder.bitcast(_row(context, builder, sig.args[0], *args[:2]), _WHOLES.as_pointer())
         zero = builder.icmp_signed("==", builder.load(address, align=8), _constant(0, _WHOLES))
         return builder.select(zero, args[2], args[3])
