@@ -8,7 +8,8 @@ import pytest
 from bruteforce import random_mdp
 from oal import equations as paper
 from oal.errors import InputError
-from oal.linear import Episodes, LinearOAL, anchored, cholesky, equations, evaluation, features, one_hot, players
+from oal.linear import Episodes, LinearOAL, anchored, cholesky, evaluation, features, one_hot, players
+from oal.linear import equations as formulas
 from oal.linear.costs import LinearCosts
 from oal.tabular import mdp as tables
 from oal.tabular.learner import TabularOAL
@@ -151,7 +152,7 @@ def test_the_factor_is_that_of_the_covariance(rng, ridge):
     L = np.sqrt(ridge) * np.eye(6)
     for x in phi:
         cholesky.update(L, x.copy())
-    Lambda = equations.covariance(phi, ridge)
+    Lambda = formulas.covariance(phi, ridge)
     np.testing.assert_allclose(L @ L.T, Lambda, rtol=1e-10)
     b = rng.random(6)
     solved = b.copy()
@@ -178,11 +179,11 @@ def test_soft_minimum_is_the_minimum_over_distributions(rng):
     t = 1.7
     grid = rng.dirichlet(np.ones(3), size=20_000)
     objective = grid @ Q + (grid * np.log(grid / pi)).sum(-1) / t
-    V = float(equations.soft_minimum(pi, Q, t))
+    V = float(formulas.soft_minimum(pi, Q, t))
     assert objective.min() + 1e-9 >= V
     assert pytest.approx(objective.min(), abs=2e-3) == V
-    assert float(equations.soft_minimum(pi, Q, 0.0)) == pytest.approx(pi @ Q)
-    assert float(equations.soft_minimum(pi, Q, 1e-9)) == pytest.approx(pi @ Q, abs=1e-6)
+    assert float(formulas.soft_minimum(pi, Q, 0.0)) == pytest.approx(pi @ Q)
+    assert float(formulas.soft_minimum(pi, Q, 1e-9)) == pytest.approx(pi @ Q, abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["box", "l2", "simplex"])
@@ -225,12 +226,12 @@ class Reference:
 
     def covariance(self, h: int) -> np.ndarray:
         phi = [self.env.phi(states[h])[actions[h]] for states, actions in self.episodes]
-        return equations.covariance(np.array(phi).reshape(-1, self.env.dimension), self.settings.ridge)
+        return formulas.covariance(np.array(phi).reshape(-1, self.env.dimension), self.settings.ridge)
 
     def q(self, h: int, s: int, term) -> np.ndarray:
         theta, bonus, beta, _ = term
         high = (self.env.horizon - h) * self.costs.width
-        return equations.optimistic_q(self.env.phi(s), theta[h], bonus[h], beta, high)
+        return formulas.optimistic_q(self.env.phi(s), theta[h], bonus[h], beta, high)
 
     def policy(self, h: int, s: int) -> np.ndarray:
         if self.greedy:
@@ -251,7 +252,7 @@ class Reference:
             if self.episodes:
                 phi = np.array([self.env.phi(states[h])[actions[h]] for states, actions in self.episodes])
                 after = np.array([self.mean_features(h + 1, states[h + 1]) for states, _ in self.episodes])
-                x[h + 1] = equations.next_features(x[h], phi, after, self.settings.ridge)
+                x[h + 1] = formulas.next_features(x[h], phi, after, self.settings.ridge)
         return x
 
     def evaluate(self, beta: float, step: float) -> None:
@@ -267,7 +268,7 @@ class Reference:
                     Q = self.q(h + 1, states[h + 1], term)
                     targets.append(Q.min() if self.greedy else self.policy(h + 1, states[h + 1]) @ Q)
                 phi = np.array([self.env.phi(states[h])[actions[h]] for states, actions in self.episodes])
-                theta[h] += equations.least_squares(phi, np.array(targets), self.settings.ridge)
+                theta[h] += formulas.least_squares(phi, np.array(targets), self.settings.ridge)
         self.terms.append(term)
 
     def episode(self, states: np.ndarray, actions: np.ndarray) -> None:
@@ -351,7 +352,7 @@ def test_ilarl_agrees_with_plain_loops(cost_set, keep_data, gradient):
     w, terms = costs.start(), []
 
     def scores(s, terms):
-        return sum((step * equations.optimistic_q(problem.phi(s), *term, beta, high) for term in terms), np.zeros(A))
+        return sum((step * formulas.optimistic_q(problem.phi(s), *term, beta, high) for term in terms), np.zeros(A))
 
     def policy(s, terms):
         x = scores(s, terms)
@@ -360,8 +361,8 @@ def test_ilarl_agrees_with_plain_loops(cost_set, keep_data, gradient):
     def value(s):
         if not terms:
             return 0.0
-        Q = equations.optimistic_q(problem.phi(s), *terms[-1], beta, high)
-        return float(equations.soft_minimum(policy(s, terms[:-1]), Q, step))
+        Q = formulas.optimistic_q(problem.phi(s), *terms[-1], beta, high)
+        return float(formulas.soft_minimum(policy(s, terms[:-1]), Q, step))
 
     expert = problem.feature_sums(learner.demos)
     determinant = -np.inf
@@ -370,7 +371,7 @@ def test_ilarl_agrees_with_plain_loops(cost_set, keep_data, gradient):
         data = [i for i in range(0 if keep_data else begin, end) if actions[i] >= 0]
         phi = np.array([problem.phi(rows[i])[actions[i]] for i in data])
         mine = sum(problem.phi(rows[i])[actions[i]] for i in range(begin, end) if actions[i] >= 0) / 2
-        Lambda = equations.covariance(phi, 1.0)
+        Lambda = formulas.covariance(phi, 1.0)
         if not keep_data or np.linalg.slogdet(Lambda)[1] > determinant + np.log(2):
             bonus_matrix, determinant = Lambda, np.linalg.slogdet(Lambda)[1]
         if gradient == "model":
@@ -379,12 +380,12 @@ def test_ilarl_agrees_with_plain_loops(cost_set, keep_data, gradient):
             x = first = np.mean([mean(rows[i]) for i in starts], axis=0)
             mine, after = first.copy(), np.array([mean(rows[i + 1]) for i in data])
             for _ in range(200):
-                x = gamma * equations.next_features(x, phi, after, 1.0)
+                x = gamma * formulas.next_features(x, phi, after, 1.0)
                 mine += x
         for _ in range(3):
             w = costs.step(w, mine[None] - expert, costs.step_size(K))
             targets = np.array([value(rows[i + 1]) for i in data])
-            theta = w[0] - costs.low + gamma * equations.least_squares(phi, targets, 1.0)
+            theta = w[0] - costs.low + gamma * formulas.least_squares(phi, targets, 1.0)
             terms.append((theta, bonus_matrix))
             np.testing.assert_allclose(learner._terms.theta[0, len(terms) - 1], theta, rtol=1e-9)
     np.testing.assert_allclose(learner.weights, w, rtol=1e-9, atol=1e-12)
@@ -516,7 +517,7 @@ def test_the_elliptic_potential_is_bounded(algorithm, discount):
     problem = small(None if discount else 3, discount, states=500, d=6)
     learner = LinearOAL(problem, demos_of(problem), algorithm=algorithm, regret="none", keep_data=True).learn(100)
     samples = 100 if discount is None else int(learner.trajectories.lengths.sum())
-    bound = equations.potential_bound(6, samples, 1.0)
+    bound = formulas.potential_bound(6, samples, 1.0)
     assert (learner.elliptic_potential <= bound).all()
     assert (learner.elliptic_potential > 0.05 * bound).all()
     # and so is how often the bonus takes a new matrix: the determinant doubles each time

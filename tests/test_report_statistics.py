@@ -190,16 +190,6 @@ def test_improvement_is_a_chance_and_its_opposite():
     assert 0.5 < certain.low < 0.95, "twelve wins of twelve do not prove that no run ever loses"
 
 
-def test_the_quick_interval_of_improvement_is_the_slow_one(monkeypatch):
-    rng = np.random.default_rng(0)
-    first = [rng.integers(0, 6, n).astype(float) for n in (3, 7, 1)]  # with draws
-    second = [rng.integers(0, 6, n).astype(float) for n in (4, 2, 1)]
-    slow = statistics.interval(statistics.improvement, first, second, replications=500, seed=3)
-    assert_allclose(statistics.improvement_interval(first, second, replications=500, seed=3), slow, atol=1e-12)
-    one = [np.array([1.0])]
-    assert not statistics.improvement_interval(one, one).known
-
-
 def test_replications_in_parts_are_those_made_at_once(monkeypatch):
     rng = np.random.default_rng(1)
     scores = [rng.normal(size=(5, n)) for n in (4, 9)]

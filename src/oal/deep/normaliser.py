@@ -71,7 +71,9 @@ class Normaliser(NamedTuple):
     def of(cls, episodes: Sequence[Encoded]) -> "Normaliser":
         """Measure the demonstrated observations."""
         observation = np.concatenate([each.observation for each in episodes])
-        return cls(observation.mean(axis=0), np.maximum(observation.std(axis=0), STD_FLOOR))
+        mean, std = observation.mean(axis=0), observation.std(axis=0)
+        constant = std <= 1e-6 * np.abs(mean)  # rounding leaves a little; what never varies says nothing of its scale
+        return cls(mean, np.where(constant, 1.0, np.maximum(std, STD_FLOOR)).astype(np.float32))
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], size: int, where: object) -> "Normaliser | None":

@@ -15,7 +15,7 @@ from oal.deep.presets import preset
 from oal.errors import InputError, at_least, choice
 from oal.lab.claims import Claim, Statement
 from oal.lab.executors import Executor
-from oal.lab.figures import CLONED, DEEP, IMPROVES, ON_POLICY, PAPER_CLONES, SCALES, SCRATCH, WIDTH, Scale
+from oal.lab.figures import CLONED, DEEP, IMPROVES, ON_POLICY, PAPER_CLONES, SCALES, SCRATCH, Scale
 from oal.lab.looks import UNDECIDED, Looks, look
 from oal.lab.run import CloneConfig
 from oal.lab.sweep import PlannedRun, Summary, Sweep, folder_name
@@ -89,11 +89,8 @@ def _sweep(
         {**task, **(size.cloning if start == CLONED else NO_CLONING)}
         for start, task in itertools.product(starts, tasks)
     ]
-    if size.preset != "paper":
-        if len(figure.policies) > 1:
-            shared |= WIDTH
-        if policy in ON_POLICY:
-            shared.setdefault("environments", 8)
+    if size.preset != "paper" and policy in ON_POLICY:
+        shared.setdefault("environments", 8)
     elif policy == "trpo" and not figure.starts and CLONED not in starts:
         where, costs, cloning = PAPER_CLONES
         runs = [

@@ -354,9 +354,6 @@ class Scale:
 ON_POLICY = ("trpo", "mdpo-on")
 PAPER_CLONES = ({"HalfCheetah-v5", "Humanoid-v5"}, {"neural", "gail"}, {"bc.epochs": 1_000})
 """The tasks and costs for which the paper starts TRPO from cloning, and how."""
-WIDTH: Settings = {"policy.prior_log_std": -2.0}
-"""How wide clones explore, for every policy player of a figure that compares two: the behaviour of a wider policy earns
-less whatever it has learned. From scratch all of them start with a deviation of one."""
 SCALES = {
     "smoke": Scale(
         seeds=2,
