@@ -465,7 +465,7 @@ def test_a_sweep_and_its_workers_are_stopped_and_go_on(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_figure_is_stopped_and_goes_on_from_the_command_line(tmp_path: Path) -> None:
-    words = ["figure", "noise", "--seeds", 8, "--episodes", 3000, "--threads", 1, "--out"]
+    words = ["figure", "noise", "--seeds", 8, "--episodes", 20_000, "--threads", 1, "--out"]
     went_on(shlex.join(map(str, ["oal", *words, tmp_path / "whole"])))
     process = oal(*words, tmp_path / "cut", often=True)
     command = stopped(process, lambda: list(tmp_path.rglob("*.npz")), signal.SIGHUP, within=5)
