@@ -70,12 +70,7 @@ def test_notebooks_are_small() -> None:
     assert sum(path.stat().st_size for path in paths) < 1_000_000
 
 
-NOT_RUN_YET = pytest.mark.xfail(strict=True, reason="run it where a core is free: tools/notebooks.py one_demonstration")
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=NOT_RUN_YET) if name == "one_demonstration" else name for name in NOTEBOOKS]
-)
+@pytest.mark.parametrize("name", NOTEBOOKS)
 def test_notebooks_keep_their_outputs(name: str) -> None:
     notebook = json.loads((ROOT / "examples" / f"{name}.ipynb").read_text(encoding="utf-8"))
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
