@@ -108,11 +108,11 @@ def mirror_update(
     `batch.extra` are the prior's columns at s and at s' side by side.
     """
     kind, alpha = shapes.kind, config.prior_weight
-    if batch.extra is not None and batch.extra.shape[-1] > 0:
-        alpha *= 1.0 + config.prior_updates / (1.0 + state.updates)
     adam = optax.adam(config.learning_rate)
     assert batch.extra is not None
     prior, next_prior = jnp.split(batch.extra, 2, axis=-1)
+    if prior.shape[-1] > 0:  # the uniform prior knows nothing that would be worth waiting for
+        alpha *= 1.0 + config.prior_updates / (1.0 + state.updates)
     observation, successor = batch.observation, batch.next_observation
     # every m updates the policy that was reached becomes the old one
     freeze = state.updates % config.policy_steps == 0
