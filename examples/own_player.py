@@ -26,7 +26,7 @@ class Nearest:
     def sized(self, observation_size, action_size, gamma):
         return self
 
-    def init(self, seed, expert):
+    def init(self, seed, expert, ended):
         pairs = np.concatenate([expert.observation, expert.action], axis=-1)
         chosen = np.random.default_rng(seed).permutation(len(pairs))[:256]
         return State(View(jnp.asarray(pairs[chosen]), jnp.float32(1.0)))

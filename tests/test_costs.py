@@ -675,6 +675,15 @@ def test_the_absorbing_cost_moves_with_the_masses_inside_its_bounds(config: Any,
 
 
 @EACH
+def test_an_end_that_the_expert_never_came_to_is_taken_for_the_worst(config: Any, rng: np.random.Generator) -> None:
+    """The ascent starts at the bound, less as many of the expert's episodes ended."""
+    player, expert = sized(replace(config, **PAID), O, A), flat(random_pairs(rng, 2, 16))
+    starts = [float(player.init(0, expert, ended).view.absorbing) for ended in (0.0, 0.25, 1.0)]
+    assert starts == pytest.approx([0.12, 0.09, 0.0])
+    assert float(sized(replace(config, absorbing=None), O, A).init(0, expert, 0.0).view.absorbing) == 0.0
+
+
+@EACH
 def test_without_a_coordinate_the_absorbing_state_costs_nothing(config: Any, rng: np.random.Generator) -> None:
     player = sized(replace(config, absorbing=None), O, A)
     expert = random_pairs(rng, 2, 16)

@@ -399,12 +399,15 @@ def test_expert_transitions_are_those_with_both_ends() -> None:
     np.testing.assert_array_equal(batch.next_observation, observations[1:])
     np.testing.assert_array_equal(batch.terminated, [0, 0, 0, 1])
     np.testing.assert_array_equal(batch.cost, -np.arange(4.0))
-    assert expert.absorbing_mass == pytest.approx(0.9**4)
+    assert (expert.absorbing_mass, expert.ended) == (pytest.approx(0.9**4), 1.0)
 
     expert = ExpertData(encode(Demos((endless,)), spec), spec, 0.9)
     assert (len(expert.time), len(expert.rows)) == (4, 3)
     assert not learner.memory.unpack(expert.rows).terminated.any()
-    assert expert.absorbing_mass == 0.0
+    assert (expert.absorbing_mass, expert.ended) == (0.0, 0.0)
+    assert ExpertData(encode(Demos((whole, endless)), spec), spec, 0.9).ended == 0.5
+    assert learner.expert.ended == 0.0  # of Pendulum, which never ends: its loop starts the absorbing cost there
+    assert float(learner.cost.view.absorbing) == pytest.approx(learner.config.cost_config.absorbing)
 
     expert = ExpertData(encode(Demos((thinned,)), spec), spec, 0.9)
     assert (len(expert.time), len(expert.rows)) == (4, 0)

@@ -127,7 +127,7 @@ class OAL:
                 )
             self.expert.price(self.prices.expert)
         everything = self.expert.pairs(None, self.cost_player.weigh)
-        self.cost = self.cost_player.init(seeding.integer(seed, "cost-player"), everything)
+        self.cost = self.cost_player.init(seeding.integer(seed, "cost-player"), everything, self.expert.ended)
         remembered = self.player.remembers
         capacity = self.cost_player.remembers if remembered is None else remembered
         self.memory = Replay(capacity, spec.observation_size, spec.action_size)

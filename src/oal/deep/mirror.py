@@ -3,10 +3,12 @@
 Update number k, on a batch (s, a, c, s', terminated), with the old policy frozen for m updates, t = `kl_weight` and
 α = `prior_weight` (1 + `prior_updates` / k), the regulariser's weight against the mean of k costs in follow the
 regularised leader:
-    y     = c + γ (V_abs if terminated else E_{a'~π}[max_i Q̄_i(s', a')] + α KL(π, prior)(s'))
+    y     = c + γ (V_abs if terminated else E_{a'~π}[max_i Q̄_i(s', a')] + α (KL(π, prior)(s') - its mean))
     Q_i  <- Adam on mean (Q_i(s, a) - y)²
     π    <- Adam on mean [α KL(π, prior)(s) + t KL(π, π_old)(s) + E_{a~π} max_i Q_i(s, a)]
     Q̄_i  <- Q̄_i + τ (Q_i - Q̄_i)
+The mean is the batch's. It stands for the divergence that the absorbing state would be charged: without it the end of
+an episode would be the way out of paying for every state in which the policy is not quite its prior.
 What acts is the exponential average of the actor's weights.
 """
 
@@ -119,7 +121,7 @@ def mirror_update(
     old_actor = jax.tree.map(lambda new, old: jnp.where(freeze, new, old), state.actor, state.old_actor)
 
     then = chosen(state.actor, None, successor, next_prior, noise[0], kind=kind)
-    next_value = alpha * then.from_prior + nets.worst_value(
+    next_value = alpha * (then.from_prior - jnp.mean(then.from_prior)) + nets.worst_value(
         state.target_critics, kind, successor, then.action, layer_norm=True
     )
     target = bootstrap_target(batch.cost, next_value, batch.terminated, config.gamma, absorbing_cost)

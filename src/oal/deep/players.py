@@ -149,8 +149,8 @@ class CostPlayer(Protocol):
         """Return this player for an environment's sizes and the policy player's discount."""
         ...
 
-    def init(self, seed: int, expert: Pairs) -> Any:
-        """Draw a fresh state; all of the expert's pairs are there to measure."""
+    def init(self, seed: int, expert: Pairs, ended: float) -> Any:
+        """Draw a fresh state, given all of the expert's pairs and the share of its episodes that truly ended."""
         ...
 
     def weigh(self, times: "Int[np.ndarray, '*n']") -> "Float[np.ndarray, '*n']":

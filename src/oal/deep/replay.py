@@ -181,6 +181,7 @@ class ExpertData:
         self.time = np.concatenate([np.zeros(0, np.int32), *(episode.time for episode in episodes)])
         masses = [gamma**episode.steps if episode.terminated else 0.0 for episode in episodes]
         self.absorbing_mass = float(np.mean(masses)) if masses else 0.0
+        self.ended = float(np.mean([episode.terminated for episode in episodes])) if episodes else 1.0
 
     def price(self, cost: float) -> None:
         """Record this cost with every transition."""

@@ -7,7 +7,8 @@ One update, on a batch (s, a, c, s', terminated):
     log α <- Adam on log α · (-KL(π, prior) - target)
     Q̄_i   <- Q̄_i + τ (Q_i - Q̄_i)
 The uniform prior gives SAC as it is known: KL(π, prior) is then log π, its entropy's negative. With clones as the prior
-the temperature aims at the same number of nats from them.
+the temperature aims at the same number of nats from them, and the critics' targets have the divergence less its mean
+over the batch, as in `oal.deep.mirror`.
 """
 
 import math
@@ -115,7 +116,8 @@ def sac_update(
     prior, next_prior = jnp.split(batch.extra, 2, axis=-1)
 
     then = chosen(state.actor, None, batch.next_observation, next_prior, target_noise, kind=kind)
-    next_value = temperature * then.from_prior + nets.worst_value(
+    paid = then.from_prior - jnp.mean(then.from_prior) if next_prior.shape[-1] > 0 else then.from_prior
+    next_value = temperature * paid + nets.worst_value(
         state.target_critics, kind, batch.next_observation, then.action, layer_norm=layer_norm
     )
     target = bootstrap_target(batch.cost, next_value, batch.terminated, config.gamma, absorbing_cost)

@@ -7,7 +7,8 @@ What the policy pays is the player's own output, standardised (centred between t
 divided by the standard deviation of both together) and clipped. All occupancies have the same mass, so this shift and
 scale change no best response. The absorbing state behind a true termination is a coordinate of its own: a number in
 [-b, b] moved by mirror ascent on the absorbing masses. After standardisation the learner's mean cost is at most 1, so
-a bound b a little above 1 makes ending an episode cost more than going on as it is, and no more.
+a bound b a little above 1 makes ending an episode cost more than going on as it is, and no more. An expert that never
+came to an end can only be left by ending: the ascent then starts where it would go, at b.
 """
 
 from abc import ABC, abstractmethod
@@ -220,8 +221,8 @@ class CostBase(ABC):
 
     # ----- learning
 
-    def init(self, seed: int, expert: Pairs) -> CostState:
-        """Draw a fresh cost that has seen the expert's pairs only."""
+    def init(self, seed: int, expert: Pairs, ended: float = 1.0) -> CostState:
+        """Draw a fresh cost that has seen the expert only; `ended` is the share of its episodes that truly ended."""
         draw_key, key = jax.random.split(jax.random.key(seed))
         x = jnp.asarray(self.inputs(expert.observation, expert.action))
         moments = Moments(jnp.float32(len(x)), x.mean(axis=0), x.var(axis=0))
@@ -232,7 +233,7 @@ class CostBase(ABC):
             std=_std(moments),
             centre=jnp.float32(0.0),
             scale=jnp.float32(1.0),
-            absorbing=jnp.float32(0.0),
+            absorbing=jnp.float32((1.0 - ended) * (self.config.absorbing or 0.0)),
             gain=jnp.float32(1.0),
             evidence=jnp.float32(0.0),
         )

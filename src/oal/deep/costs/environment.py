@@ -33,7 +33,7 @@ class NoRounds:
     def sized(self, observation_size: int, action_size: int, gamma: float) -> Self:
         return self
 
-    def init(self, seed: int, expert: Pairs) -> NoState:
+    def init(self, seed: int, expert: Pairs, ended: float) -> NoState:
         return NoState()
 
     def weigh(self, times: np.ndarray) -> np.ndarray:
