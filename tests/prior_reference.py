@@ -92,9 +92,23 @@ def divergence_between(shapes: Shapes, first: np.ndarray, second: np.ndarray) ->
     return gaussian_kl(*np.split(first, 2), *np.split(second, 2))
 
 
-def worst_cost(shapes: Shapes, critics: Sequence[Any], x: np.ndarray, action: np.ndarray, *, layer_norm: bool) -> float:
-    """The larger of the critics' values: of a drawn action, or expected under probabilities."""
-    if shapes.kind == "continuous":
-        return max(float(outputs(each, np.concatenate([x, action]), layer_norm=layer_norm)[0]) for each in critics)
-    of_each_action = np.max([outputs(each, x, layer_norm=layer_norm) for each in critics], axis=0)
-    return float(np.sum(action * of_each_action))
+def worst_cost(
+    shapes: Shapes,
+    critics: Sequence[Any],
+    x: np.ndarray,
+    action: np.ndarray,
+    *,
+    layer_norm: bool,
+    spreads: float | None = None,
+) -> float:
+    """The largest of the critics' values: of a drawn action, or expected under probabilities.
+
+    With `spreads`: their mean plus so many mean distances from it.
+    """
+    x = np.concatenate([x, action]) if shapes.kind == "continuous" else x
+    each = np.stack([outputs(critic, x, layer_norm=layer_norm) for critic in critics])
+    if spreads is None:
+        bound = each.max(axis=0)
+    else:
+        bound = each.mean(axis=0) + spreads * np.abs(each - each.mean(axis=0)).mean(axis=0)
+    return float(bound[0]) if shapes.kind == "continuous" else float(np.sum(action * bound))

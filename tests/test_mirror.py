@@ -36,6 +36,7 @@ from shapes import checked
 
 BOTH = pytest.mark.parametrize("shapes", [CONTINUOUS, DISCRETE], ids=["continuous", "discrete"])
 CONFIG = MirrorConfig(hidden=(8,), batch_size=16, prior_weight=0.3, prior_updates=8, kl_weight=0.2, gamma=0.9)
+OPTIMISTIC = replace(CONFIG, critics=3, optimism=0.75)
 SAC_CONFIG = SACConfig(hidden=(8,), batch_size=16)
 
 
@@ -91,13 +92,17 @@ def compiled(shapes: Shapes, config: MirrorConfig) -> Any:
     return jax.jit(partial(mirror_update, shapes=shapes, config=config))
 
 
+@pytest.mark.parametrize("config", [CONFIG, OPTIMISTIC], ids=["pessimistic", "optimistic"])
 @pytest.mark.parametrize("with_prior", [True, False], ids=["clones", "uniform"])
 @BOTH
-def test_an_update_agrees_with_plain_loops(shapes: Shapes, with_prior: bool, rng: np.random.Generator) -> None:
+def test_an_update_agrees_with_plain_loops(
+    shapes: Shapes, with_prior: bool, config: MirrorConfig, rng: np.random.Generator
+) -> None:
     """Targets, losses and divergences of a state that has learned a little, step by step in NumPy."""
     ensemble = Ensemble(shapes.kind, members(shapes)) if with_prior else None
-    state, _ = init_mirror(0, shapes, CONFIG)
-    first, second, old = (init_mirror(seed, shapes, CONFIG)[0] for seed in (3, 5, 7))
+    believed, feared = (-0.5, 1.0) if config is OPTIMISTIC else (None, None)
+    state, _ = init_mirror(0, shapes, config)
+    first, second, old = (init_mirror(seed, shapes, config)[0] for seed in (3, 5, 7))
     scaled = partial(jax.tree.map, lambda leaf: 200.0 * leaf)  # critics start near 0
     critics, targets_ = (
         tuple((*critic[:-1], scaled(critic[-1])) for critic in each.critics) for each in (first, second)
@@ -105,7 +110,7 @@ def test_an_update_agrees_with_plain_loops(shapes: Shapes, with_prior: bool, rng
     state = state._replace(updates=jnp.int32(3), old_actor=old.actor, critics=critics, target_critics=targets_)
     rows = batch_of(shapes, rng, ensemble)
     noise = rng.normal(size=(2, 16, 2 if shapes.kind == "continuous" else 0)).astype(np.float32)
-    after, metrics = compiled(shapes, CONFIG)(state, rows, jnp.float32(0.4), noise)
+    after, metrics = compiled(shapes, config)(state, rows, jnp.float32(0.4), noise)
 
     half = rows.extra.shape[1] // 2
     alpha = 0.3 * (1 + 8 / 4) if with_prior else 0.3  # the fourth update
@@ -117,7 +122,8 @@ def test_an_update_agrees_with_plain_loops(shapes: Shapes, with_prior: bool, rng
     for b in range(16):
         x, y = rows.observation[b], rows.next_observation[b]
         _, action, divergence = successors[b]
-        value = worst_cost(shapes, state.target_critics, y, action, layer_norm=True) + alpha * (divergence - usual)
+        value = worst_cost(shapes, state.target_critics, y, action, layer_norm=True, spreads=feared)
+        value += alpha * (divergence - usual)
         value = 0.4 / (1 - 0.9) if rows.terminated[b] else value
         targets.append(rows.cost[b] + 0.9 * value)
         each = [worst_cost(shapes, [critic], x, rows.action[b], layer_norm=True) for critic in state.critics]
@@ -131,8 +137,8 @@ def test_an_update_agrees_with_plain_loops(shapes: Shapes, with_prior: bool, rng
         new, action, divergence = policy_at(shapes, state.actor, x, columns, noise[1, b])
         before, _, _ = policy_at(shapes, state.old_actor, x, columns, noise[1, b])
         moved = divergence_between(shapes, new, before)
-        worst = worst_cost(shapes, after.critics, x, action, layer_norm=True)
-        losses.append(alpha * divergence + 0.2 * moved + worst)
+        value = worst_cost(shapes, after.critics, x, action, layer_norm=True, spreads=believed)
+        losses.append(alpha * divergence + 0.2 * moved + value)
         from_prior.append(divergence)
         from_old.append(moved)
     assert float(metrics["actor_loss"]) == pytest.approx(np.mean(losses), rel=2e-3, abs=1e-4)
@@ -289,6 +295,8 @@ def test_arrays_have_the_shapes_that_annotations_say(shapes: Shapes, rng: np.ran
         ({"kl_weight": -1.0}, "kl_weight is -1.0"),
         ({"policy_steps": 0}, "policy_steps is 0"),
         ({"actor_average": 1.0}, "actor_average is 1.0"),
+        ({"critics": 1}, "critics is 1"),
+        ({"optimism": 1.5}, r"optimism is 1.5: it must lie in \[0, 1\]"),
     ],
 )
 def test_impossible_settings_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -160,11 +160,21 @@ def test_arrays_have_the_shapes_that_annotations_say() -> None:
     checked(nets.gaussian_log_prob)(policy, action)
     checked(nets.gaussian_divergence)(policy, policy)
     checked(nets.log_policy)(actor, observation)
-    value = checked(nets.worst_value)((critic, critic), "continuous", observation, action)
+    value = checked(nets.critic_bound)((critic, critic), "continuous", observation, action)
     checked(nets.critic_regression)((critic, critic), "continuous", observation, action, value)
     host = nets.HostActor("continuous", actor)
     checked(host.sample)(np.ones((4, 3), np.float32), np.random.default_rng(0))
     checked(host.mode)(np.ones((4, 3), np.float32))
+
+
+def test_of_two_critics_the_bounds_are_the_larger_and_the_smaller() -> None:
+    first, second = (nets.init_critic(jax.random.key(seed), "continuous", 3, 2, (8,)) for seed in (0, 1))
+    rng = np.random.default_rng(0)
+    where = ("continuous", rng.normal(size=(20, 3)), rng.uniform(-1.0, 1.0, (20, 2)))
+    each = np.stack([nets.critic_value(critic, *where) for critic in (first, second)])
+    assert len(set(each.argmax(axis=0))) == 2
+    np.testing.assert_array_equal(nets.critic_bound((first, second), *where), each.max(axis=0))
+    np.testing.assert_allclose(nets.critic_bound((first, second), *where, spreads=-1.0), each.min(axis=0), atol=1e-6)
 
 
 def test_wrong_shapes_are_seen() -> None:

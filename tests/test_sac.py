@@ -69,7 +69,7 @@ def pack(batch: Batch) -> np.ndarray:
 def soft_value(state: SACState, critics: Any, observation: Any, noise: Any, shapes: Shapes, alpha: float) -> Any:
     """E_{a~π}[max_i Q_i(s, a) + α log π(a|s)], and the entropy of π: SAC's value with the uniform prior."""
     terms = chosen(state.actor, None, observation, jnp.zeros((len(observation), 0)), noise, kind=shapes.kind)
-    worst = nets.worst_value(critics, shapes.kind, observation, terms.action, layer_norm=False)
+    worst = nets.critic_bound(critics, shapes.kind, observation, terms.action, layer_norm=False)
     return worst + alpha * terms.from_prior, terms.entropy
 
 

@@ -57,7 +57,7 @@ class MDPONetworks(NamedTuple):
     """What gradients move."""
 
     actor: MLP
-    critics: tuple[MLP, MLP]
+    critics: tuple[MLP, ...]
     value: MLP
 
 
@@ -160,7 +160,7 @@ def mdpo_update(
         terms = policy_terms(actor, batch.observation, noise[0], kind=kind)
         divergence = terms.divergence_from(old_actor)
         chosen = (kind, batch.observation, terms.action)
-        worst = followed = nets.worst_value(networks.critics, *chosen, layer_norm=layer_norm)
+        worst = followed = nets.critic_bound(networks.critics, *chosen, layer_norm=layer_norm)
         if old_critic is not None:
             followed = nets.critic_value(old_critic, *chosen, layer_norm=layer_norm)
         loss = jnp.mean(config.kl_weight * divergence - config.entropy_weight * terms.entropy + followed)

@@ -5,7 +5,7 @@ Update number k, on a batch (s, a, c, s', terminated), with the old policy froze
 regularised leader:
     y     = c + γ (V_abs if terminated else E_{a'~π}[max_i Q̄_i(s', a')] + α (KL(π, prior)(s') - its mean))
     Q_i  <- Adam on mean (Q_i(s, a) - y)²
-    π    <- Adam on mean [α KL(π, prior)(s) + t KL(π, π_old)(s) + E_{a~π} max_i Q_i(s, a)]
+    π    <- Adam on mean [α KL(π, prior)(s) + t KL(π, π_old)(s) + E_{a~π} max_i Q_i(s, a)]   (min_i: `optimism` 1)
     Q̄_i  <- Q̄_i + τ (Q_i - Q̄_i)
 The mean is the batch's. It stands for the divergence that the absorbing state would be charged: without it the end of
 an episode would be the way out of paying for every state in which the policy is not quite its prior.
@@ -48,6 +48,10 @@ class MirrorConfig(OffPolicyConfig):
     """Updates per frozen old policy (m in the paper)."""
     actor_average: float = 0.9995
     """Decay of the average of the actor's weights, which acts and is evaluated; 0: the newest weights."""
+    critics: int = 2
+    optimism: float = 0.0
+    """Which of the critics the actor believes: 0 the larger of two costs, as the targets do, 1 the smaller one; of more
+    critics, their mean plus and minus the mean distance from it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,6 +59,9 @@ class MirrorConfig(OffPolicyConfig):
         at_least("prior_updates", self.prior_updates, 0)
         at_least("kl_weight", self.kl_weight, 0.0)
         at_least("policy_steps", self.policy_steps, 1)
+        at_least("critics", self.critics, 2)
+        if not 0.0 <= self.optimism <= 1.0:
+            raise InputError(f"optimism is {self.optimism}: it must lie in [0, 1]")
         if not 0.0 <= self.actor_average < 1.0:
             raise InputError(f"actor_average is {self.actor_average}: it must lie in [0, 1)")
 
@@ -65,8 +72,8 @@ class MirrorState(NamedTuple):
     actor: MLP
     average: MLP
     old_actor: MLP
-    critics: tuple[MLP, MLP]
-    target_critics: tuple[MLP, MLP]
+    critics: tuple[MLP, ...]
+    target_critics: tuple[MLP, ...]
     actor_optimiser: optax.OptState
     critic_optimiser: optax.OptState
     updates: jax.Array
@@ -75,11 +82,11 @@ class MirrorState(NamedTuple):
 def init_mirror(seed: int, shapes: Shapes, config: MirrorConfig) -> tuple[MirrorState, jax.Array]:
     """Draw a fresh state and a key for the noise of updates; `seed` is a 32-bit integer."""
     actor_key, first_key, second_key, key = jax.random.split(jax.random.key(seed), 4)
+    more = [jax.random.fold_in(second_key, i) for i in range(config.critics - 2)]
     actor = nets.init_actor(actor_key, *shapes, config.hidden)
     # critics that know nothing yet have no slope for the policy to follow
-    critics = (
-        nets.nearly_zero(nets.init_critic(first_key, *shapes, config.hidden)),
-        nets.nearly_zero(nets.init_critic(second_key, *shapes, config.hidden)),
+    critics = tuple(
+        nets.nearly_zero(nets.init_critic(each, *shapes, config.hidden)) for each in (first_key, second_key, *more)
     )
     adam = optax.adam(config.learning_rate)
     state = MirrorState(
@@ -121,7 +128,7 @@ def mirror_update(
     old_actor = jax.tree.map(lambda new, old: jnp.where(freeze, new, old), state.actor, state.old_actor)
 
     then = chosen(state.actor, None, successor, next_prior, noise[0], kind=kind)
-    next_value = alpha * (then.from_prior - jnp.mean(then.from_prior)) + nets.worst_value(
+    next_value = alpha * (then.from_prior - jnp.mean(then.from_prior)) + nets.critic_bound(
         state.target_critics, kind, successor, then.action, layer_norm=True
     )
     target = bootstrap_target(batch.cost, next_value, batch.terminated, config.gamma, absorbing_cost)
@@ -133,8 +140,9 @@ def mirror_update(
 
     def actor_loss(actor: MLP) -> tuple[jax.Array, Chosen]:
         now = chosen(actor, old_actor, observation, prior, noise[1], kind=kind)
-        worst = nets.worst_value(critics, kind, observation, now.action, layer_norm=True)
-        return jnp.mean(alpha * now.from_prior + config.kl_weight * now.from_old + worst), now
+        spreads = 1.0 - 2.0 * config.optimism
+        value = nets.critic_bound(critics, kind, observation, now.action, layer_norm=True, spreads=spreads)
+        return jnp.mean(alpha * now.from_prior + config.kl_weight * now.from_old + value), now
 
     (actor_value, now), gradient = jax.value_and_grad(actor_loss, has_aux=True)(state.actor)
     step, actor_optimiser = adam.update(gradient, state.actor_optimiser)

@@ -6,6 +6,7 @@ Actions are *encoded* throughout: continuous actions scaled to [-1, 1], discrete
 import math
 from collections.abc import Sequence
 from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import jax
@@ -148,37 +149,46 @@ def critic_value(
     params: MLP, kind: ActionKind, observation: "Observations", action: "Actions", *, layer_norm: bool = False
 ) -> "PerRow":
     """Q(s, a) of encoded actions; a discrete action may also be a distribution, giving the mean over it."""
-    return worst_value((params,), kind, observation, action, layer_norm=layer_norm)
+    return critic_bound((params,), kind, observation, action, layer_norm=layer_norm)
 
 
-def worst_value(
+def critic_bound(
     critics: Sequence[MLP],
     kind: ActionKind,
     observation: "Observations",
     action: "Actions",
     *,
     layer_norm: bool = False,
+    spreads: float = 1.0,
 ) -> "PerRow":
-    """Return the largest of the critics' costs-to-go; of a distribution, the mean of each action's largest."""
+    """Return the critics' mean cost-to-go plus so many mean distances from it; of a distribution, the mean of it.
+
+    Of two critics that is the larger one, and with -1 the smaller one.
+    """
     taken_in = jnp.concatenate([observation, action], axis=-1) if kind == "continuous" else observation
-    output = reduce(jnp.maximum, [mlp(critic, taken_in, layer_norm=layer_norm) for critic in critics])
+    outputs = [mlp(critic, taken_in, layer_norm=layer_norm) for critic in critics]
+    if len(outputs) <= 2 and spreads == 1.0:
+        output = reduce(jnp.maximum, outputs)
+    else:
+        mean = reduce(add, outputs) / len(outputs)
+        output = mean + spreads * reduce(add, [jnp.abs(each - mean) for each in outputs]) / len(outputs)
     return output[..., 0] if kind == "continuous" else jnp.sum(output * action, axis=-1)
 
 
 def critic_regression(
-    critics: tuple[MLP, MLP],
+    critics: tuple[MLP, ...],
     kind: ActionKind,
     observation: "Observations",
     action: "Actions",
     target: "PerRow",
     *,
     layer_norm: bool = False,
-) -> tuple["Scalar", tuple[MLP, MLP]]:
-    """Return Σ_i mean (Q_i(s, a) - target)² and its gradient in both critics."""
+) -> tuple["Scalar", tuple[MLP, ...]]:
+    """Return Σ_i mean (Q_i(s, a) - target)² and its gradient in all critics."""
 
-    def loss(critics: tuple[MLP, MLP]) -> jax.Array:
-        first, second = (critic_value(critic, kind, observation, action, layer_norm=layer_norm) for critic in critics)
-        return jnp.mean((first - target) ** 2) + jnp.mean((second - target) ** 2)
+    def loss(critics: tuple[MLP, ...]) -> jax.Array:
+        values = [critic_value(critic, kind, observation, action, layer_norm=layer_norm) for critic in critics]
+        return reduce(add, [jnp.mean((value - target) ** 2) for value in values])
 
     return jax.value_and_grad(loss)(critics)
 

@@ -117,7 +117,7 @@ def sac_update(
 
     then = chosen(state.actor, None, batch.next_observation, next_prior, target_noise, kind=kind)
     paid = then.from_prior - jnp.mean(then.from_prior) if next_prior.shape[-1] > 0 else then.from_prior
-    next_value = temperature * paid + nets.worst_value(
+    next_value = temperature * paid + nets.critic_bound(
         state.target_critics, kind, batch.next_observation, then.action, layer_norm=layer_norm
     )
     target = bootstrap_target(batch.cost, next_value, batch.terminated, config.gamma, absorbing_cost)
@@ -130,7 +130,7 @@ def sac_update(
 
     def actor_loss(actor: MLP) -> tuple[jax.Array, Chosen]:
         now = chosen(actor, None, batch.observation, prior, actor_noise, kind=kind)
-        worst = nets.worst_value(critics, kind, batch.observation, now.action, layer_norm=layer_norm)
+        worst = nets.critic_bound(critics, kind, batch.observation, now.action, layer_norm=layer_norm)
         return jnp.mean(temperature * now.from_prior + worst), now
 
     (actor_value, now), gradient = jax.value_and_grad(actor_loss, has_aux=True)(state.actor)
