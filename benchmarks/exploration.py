@@ -5,8 +5,9 @@
 Three tasks, one demonstration each, from cloning and from scratch: the paper's chain behind a random embedding,
 MountainCarContinuous, and a maze whose rooms are joined by narrow doors. The default preset with small networks
 (64, 64), against the same with four critics of which the actor believes the lower bound (`policy.critics=4`,
-`policy.optimism=1`) and with four of which it believes the upper one: that tells what the number of critics gives
-from what is made of them. Runs that are in the table already are kept. Returns are shares: 0 a random policy's, 1 the expert's.
+`policy.optimism=1`) and with four of which it believes the upper one: that tells what the number of critics gives from
+what is made of them. Runs that are in the table already are kept. Returns are shares: 0 is a random policy's, 1 the
+expert's.
 """
 
 import argparse
