@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from made_runs import write
+from oal.base import plots
 from oal.errors import InputError
 from oal.lab import suite
 from oal.lab.sweep import Sweep
@@ -79,6 +80,9 @@ def test_the_table_has_means_and_the_worst_seed_beside_them(tmp_path: Path) -> N
         ("subsampled", "the other tasks", 1),
     }
     assert json.loads((tmp_path / "out" / "suite.json").read_text())["commits of the runs"] == ["0123456789ab"]
+    drawn = (tmp_path / "out" / "suite.svg").read_text()
+    assert all(f">{title}<" in drawn for title in ("Walker2d-v5", "Walker2d-v5 (others)", "Humanoid-v5", "subsampled"))
+    assert drawn.count(plots.COLOURS[0].lower()) == 4  # a line for each run
 
 
 @pytest.mark.parametrize("regime", suite.REGIMES)

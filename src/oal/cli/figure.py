@@ -217,6 +217,6 @@ def _suite(
             console.table(f"{regime}: shares of the expert's return", shown, table)
     for row in overall:
         console.say(f"{row['regime']}, {row['tasks']}: inter-quartile mean at 50k {row['evaluation 50k']}")
-    console.say(f"Tables: {out / 'suite.csv'}, {out / 'suite-overall.csv'}")
+    console.say(f"Tables and picture: {out / 'suite.csv'}, {out / 'suite-overall.csv'}, {out / 'suite.png'}")
     if not complete:
         raise typer.Exit(1)

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oal import demos, report
-from oal.base import files
+from oal.base import files, plots
 from oal.base.provenance import provenance
 from oal.errors import InputError
 from oal.lab.figures import REGIMES, SUITE_STEPS
 from oal.lab.sweep import Sweep
 from oal.report import Run, statistics
+from oal.report.charts import short
 
 MARKS = (10_000, 25_000, 50_000, 100_000, 150_000)
 AREA_TO = 50_000
@@ -162,14 +163,45 @@ def aggregates(runs: Iterable[Run]) -> list[dict[str, Any]]:
 
 
 def write(runs: Sequence[Run], out: str | Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Write both tables and where they come from; return them."""
+    """Write both tables, the picture and where they come from; return the tables."""
     out = Path(out)
     per_task, overall = rows(runs), aggregates(runs)
     files.write_csv(out / "suite.csv", per_task)
     files.write_csv(out / "suite-overall.csv", overall)
+    draw(out / "suite", runs)
     commits = sorted({str(run.metadata.get("commit")) for run in runs})
     files.write_json(out / "suite.json", {**provenance(), "commits of the runs": commits, "runs": len(runs)})
     return per_task, overall
+
+
+def draw(path: Path, runs: Sequence[Run]) -> None:
+    """Draw each seed's evaluations: a row for each regime, a column for each task and source.
+
+    A line begins at the clone, whose level is dotted; the expert is dashed.
+    """
+    cells: dict[str, dict[tuple[str, str], list[Run]]] = {}
+    for run in runs:
+        cells.setdefault(regime_of(run), {}).setdefault((run.task, source_of(run)), []).append(run)
+    regimes = [*(name for name in REGIMES if name in cells), *sorted(cells.keys() - REGIMES.keys())]
+    columns = sorted({place for row in cells.values() for place in row})
+    with plots.picture(path, rows=len(regimes), columns=len(columns), width=2.9, height=2.4) as axes:
+        grid = np.reshape(axes, (len(regimes), len(columns)))
+        for (row, regime), (column, place) in ((r, c) for r in enumerate(regimes) for c in enumerate(columns)):
+            one, found = grid[row, column], cells[regime].get(place, [])
+            for run in found:
+                value = run.returns["evaluation"] / run.expert_return
+                has = np.isfinite(value)
+                one.plot(run.steps[has], value[has], color=plots.COLOURS[0], lw=1.2, alpha=0.7)
+                one.axhline(float(value[has][0]), color="grey", ls=":", lw=0.8)
+            one.axhline(1.0, color="black", ls="--", lw=0.8)
+            one.set_ylim(0.0, 1.2)
+            one.xaxis.set_major_formatter(lambda value, _: short(value))
+            if row == 0:
+                one.set_title(place[0] if place[1] == "shipped" else f"{place[0]} ({place[1]})", fontsize=10)
+            if row == len(regimes) - 1:
+                one.set_xlabel("environment steps")
+            if column == 0:
+                one.set_ylabel(f"{regime}\nshare of the expert's return")
 
 
 def read(folders: Sequence[Path]) -> list[Run]:
