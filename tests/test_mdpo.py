@@ -647,7 +647,6 @@ def test_impossible_settings_of_the_algorithm_are_refused(field: str, value: Any
         ({"updates_per_step": 0.001}, "updates_per_step"),
         ({"expert_fraction": 1.0}, "expert_fraction"),
         ({"expert_fraction": -0.1}, "expert_fraction"),
-        ({"quiet_episodes": 1.5}, "quiet_episodes is 1.5"),
         ({"capacity": 100, "warmup_steps": 101}, "warmup_steps"),
     ],
 )

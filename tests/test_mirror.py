@@ -152,14 +152,11 @@ def test_an_update_agrees_with_plain_loops(
         np.testing.assert_allclose(slow, 0.995 * old + 0.005 * new, atol=2e-6)
 
 
-def player(
-    shapes: Shapes, config: Any = CONFIG, capacity: int = 40, experts: int = 0, quiet: float = 0.0
-) -> WithPrior:
+def player(shapes: Shapes, config: Any = CONFIG, capacity: int = 40, experts: int = 0) -> WithPrior:
     memory = Replay(capacity, 3, shapes.action_size)
     rng = np.random.default_rng(3)
     rows = rng.normal(size=(experts, memory.rows.shape[1])).astype(np.float32)
-    share = 0.25 if experts else 0.0
-    replay = ReplayConfig(capacity=capacity, warmup_steps=8, block=4, expert_fraction=share, quiet_episodes=quiet)
+    replay = ReplayConfig(capacity=capacity, warmup_steps=8, block=4, expert_fraction=0.25 if experts else 0.0)
     made = (SAC if isinstance(config, SACConfig) else Mirror)(config, replay)
     made.begin(Game(shapes, 0, 3, memory, recorded_cost, rows))
     return made
@@ -183,29 +180,6 @@ def test_the_first_policy_is_the_ensembles_mean(shapes: Shapes, config: Any, rng
     np.testing.assert_allclose(
         np.mean(drawn, axis=0), np.mean(same, axis=0), atol=0.06, err_msg="it acts as it is saved"
     )
-
-
-def test_a_share_of_the_episodes_is_played_by_the_deterministic_actions(rng: np.random.Generator) -> None:
-    """Which ones is drawn when an episode begins, and stays for all of it."""
-    made, cost = player(CONTINUOUS, quiet=0.25), np.zeros(3, np.float32)
-    made.adopt(members(CONTINUOUS))
-    observation = rng.normal(size=(3, 3)).astype(np.float32)
-    shown = []
-    for step in range(603):
-        action = made.act(observation, rng)
-        shown.append(np.isclose(action, made.actor.mode(observation), atol=1e-6).all(axis=1))
-        ended = np.arange(3) == step % 3  # episodes of three steps, that of environment i begins after step i
-        made.observe(Step(observation, action, cost, observation, ended & (step < 300), ended, np.ones(3, bool)))
-    episodes = np.concatenate([np.array(shown)[i + 1 : i + 601, i].reshape(-1, 3) for i in range(3)])
-    assert (episodes == episodes[:, :1]).all()
-    assert episodes.mean() == pytest.approx(0.25, abs=0.06)
-    arrays, info = made.snapshot()
-    restored = player(CONTINUOUS, quiet=0.25)
-    restored.restore(arrays, info)
-    assert np.array_equal(restored._quiet, made._quiet)
-    for damaged in ([True], [0, 1, 0], "often"):
-        with pytest.raises(InputError, match="quiet episodes are not those of 3 environments"):
-            player(CONTINUOUS).restore(arrays, {**info, "quiet": damaged})
 
 
 @BOTH

@@ -167,16 +167,6 @@ def test_arrays_have_the_shapes_that_annotations_say() -> None:
     checked(host.mode)(np.ones((4, 3), np.float32))
 
 
-@pytest.mark.parametrize("kind", ["continuous", "discrete"])
-def test_quiet_rows_are_the_deterministic_actions(kind: nets.ActionKind) -> None:
-    rng = np.random.default_rng(0)
-    host = nets.HostActor(kind, nets.init_actor(jax.random.key(0), kind, 3, 4, (8,)))
-    observation, quiet = rng.normal(size=(400, 3)).astype(np.float32), rng.random(400) < 0.5
-    drawn, mode = host.sample(observation, rng, quiet=quiet), host.mode(observation)
-    np.testing.assert_allclose(drawn[quiet], mode[quiet], atol=1e-6)
-    assert np.abs(drawn - mode)[~quiet].max(axis=1).mean() > 0.2
-
-
 def test_of_two_critics_the_bounds_are_the_larger_and_the_smaller() -> None:
     first, second = (nets.init_critic(jax.random.key(seed), "continuous", 3, 2, (8,)) for seed in (0, 1))
     rng = np.random.default_rng(0)

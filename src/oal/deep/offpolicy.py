@@ -313,8 +313,7 @@ class WithPrior(OffPolicy):
         """Draw actions [n, A]: uniform ones during a warm-up without clones, then the policy's."""
         if self.ensemble is None:
             return super().act(observation, rng)
-        quiet = self._quiet if self._quiet.any() else None
-        return self._residual.sample(observation, rng, offset=self.ensemble.columns(observation), quiet=quiet)
+        return self._residual.sample(observation, rng, offset=self.ensemble.columns(observation), quiet=self._quiet)
 
     def observe(self, step: Step) -> None:
         """Keep the prior's columns of these steps; the loop stores the steps themselves next."""
