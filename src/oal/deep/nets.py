@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 if TYPE_CHECKING:
-    from oal.deep.arrays import Actions, Array, Bool, Float, Observations, PerRow, RngKey, Scalar
+    from oal.deep.arrays import Actions, Array, Float, Observations, PerRow, RngKey, Scalar
 
 ActionKind = Literal["continuous", "discrete"]
 Activation = Literal["relu", "tanh"]
@@ -293,13 +293,9 @@ class HostActor:
         rng: np.random.Generator,
         *,
         offset: "Float[np.ndarray, 'n D'] | None" = None,
-        quiet: "Bool[np.ndarray, 'n'] | None" = None,
     ) -> "Float[np.ndarray, 'n A']":
-        """Draw encoded actions from the policy, or take its deterministic ones where it is `quiet`.
-
-        The first columns of `offset` are added to means or logits.
-        """
-        drawn = self.draw(observation, rng, offset=offset, quiet=quiet)
+        """Draw encoded actions from the policy; the first columns of `offset` are added to means or logits."""
+        drawn = self.draw(observation, rng, offset=offset)
         return np.tanh(drawn) if self.kind == "continuous" else drawn
 
     def draw(
@@ -308,19 +304,17 @@ class HostActor:
         rng: np.random.Generator,
         *,
         offset: "Float[np.ndarray, 'n D'] | None" = None,
-        quiet: "Bool[np.ndarray, 'n'] | None" = None,
     ) -> "Float[np.ndarray, 'n A']":
         """Draw from the policy without the squashing: pre-tanh values, or one-hot actions."""
-        loud = np.float32(1.0) if quiet is None else 1.0 - quiet[:, None].astype(np.float32)
         outputs = self.outputs(observation)
         size = outputs.shape[1] // (2 if self.kind == "continuous" else 1)
         if offset is not None:
             outputs[:, :size] += offset[:, :size]
         if self.kind == "continuous":
             std = np.exp(np.clip(outputs[:, size:], LOG_STD_MIN, LOG_STD_MAX))
-            return outputs[:, :size] + loud * std * rng.standard_normal((len(outputs), size), np.float32)
+            return outputs[:, :size] + std * rng.standard_normal((len(outputs), size), np.float32)
         # the Gumbel trick: argmax of logits plus Gumbel noise is a draw from the softmax
-        return _one_hot_argmax(outputs + loud * rng.gumbel(size=outputs.shape).astype(np.float32))
+        return _one_hot_argmax(outputs + rng.gumbel(size=outputs.shape).astype(np.float32))
 
     def mode(self, observation: "Float[np.ndarray, 'n O']") -> "Float[np.ndarray, 'n A']":
         """Return the encoded deterministic actions: tanh of the mean, or the likeliest action."""

@@ -62,8 +62,6 @@ class ReplayConfig:
     updates_per_step: float = 1.0
     expert_fraction: float = 0.0
     """Share of expert transitions in every batch."""
-    quiet_episodes: float = 0.0
-    """Share of the episodes that a policy that started from clones plays by its deterministic actions."""
 
     def __post_init__(self) -> None:
         at_least("capacity", self.capacity, 1)
@@ -80,8 +78,6 @@ class ReplayConfig:
             )
         if not 0.0 <= self.expert_fraction < 1.0:
             raise InputError(f"expert_fraction is {self.expert_fraction}: it must lie in [0, 1)")
-        if not 0.0 <= self.quiet_episodes <= 1.0:
-            raise InputError(f"quiet_episodes is {self.quiet_episodes}: it must lie in [0, 1]")
 
 
 # ----------------------------------------------------------------------------------------------------------------
@@ -256,9 +252,6 @@ class WithPrior(OffPolicy):
 
     The prior's columns of every step are kept beside the memory, at the same places, so that updates pay nothing for
     the ensemble: `batch.extra` are those at s and at s' side by side.
-
-    What is evaluated, kept and exported are the deterministic actions, which may fall where the drawn ones do not: so
-    that the game is about them too, a share of the episodes is played by them (`ReplayConfig.quiet_episodes`).
     """
 
     def acting(self) -> MLP:
@@ -267,7 +260,6 @@ class WithPrior(OffPolicy):
 
     def begin(self, game: Game) -> None:
         super().begin(game)
-        self._quiet = np.zeros(game.environments, bool)
         self._residual = HostActor(game.shapes.kind, self.acting())
         self._take_prior(None)
         self.settle()
@@ -289,13 +281,7 @@ class WithPrior(OffPolicy):
         self._take_prior(Ensemble(self._shapes.kind, members))
         self.state = self.with_actor(started_at_prior(self.state.actor, members[0], self._shapes))
         self.uniform_warmup = False
-        self._begin_episodes(np.ones(len(self._quiet), bool))
         self.settle()
-
-    def _begin_episodes(self, begun: np.ndarray) -> None:
-        """Choose how the episodes are played that begin in these environments."""
-        if self.replay.quiet_episodes > 0.0 and begun.any():
-            self._quiet[begun] = self._rng.random(int(begun.sum())) < self.replay.quiet_episodes
 
     def follow(self) -> None:
         """Wait for the block under way and act by what it learned; the members stay apart, which is quicker."""
@@ -313,7 +299,7 @@ class WithPrior(OffPolicy):
         """Draw actions [n, A]: uniform ones during a warm-up without clones, then the policy's."""
         if self.ensemble is None:
             return super().act(observation, rng)
-        return self._residual.sample(observation, rng, offset=self.ensemble.columns(observation), quiet=self._quiet)
+        return self._residual.sample(observation, rng, offset=self.ensemble.columns(observation))
 
     def observe(self, step: Step) -> None:
         """Keep the prior's columns of these steps; the loop stores the steps themselves next."""
@@ -321,7 +307,6 @@ class WithPrior(OffPolicy):
             kept = step.valid
             place = (self.memory.position + np.arange(int(kept.sum()))) % self.memory.capacity
             self._columns[place] = self._both(step.observation[kept], step.next_observation[kept])
-            self._begin_episodes(kept & (step.terminated | step.truncated))
 
     def _rows(self) -> np.ndarray:
         size, experts = (self._updates, self.config.batch_size - self._expert_count), self._expert_count
@@ -339,7 +324,7 @@ class WithPrior(OffPolicy):
         if self.ensemble is None:
             return arrays, {**info, "members": 0}
         arrays |= self.ensemble.arrays() | {"prior/columns": self._columns[: len(self.memory)]}
-        return arrays, {**info, "members": len(self.ensemble.members), "quiet": self._quiet.tolist()}
+        return arrays, {**info, "members": len(self.ensemble.members)}
 
     def restore(self, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
         """Take back what `snapshot` gave."""
@@ -353,10 +338,6 @@ class WithPrior(OffPolicy):
                     f"the checkpoint's prior has columns {columns.shape}: at most {self._columns.shape} are needed"
                 )
             self._columns[: len(columns)] = columns
-            quiet = np.array(info["quiet"])
-            if quiet.shape != self._quiet.shape or quiet.dtype != bool:
-                raise InputError(f"the checkpoint's quiet episodes are not those of {len(self._quiet)} environments")
-            self._quiet = quiet
         super().restore(arrays, info)
 
 
