@@ -216,7 +216,9 @@ def _suite(
         if table:
             console.table(f"{regime}: shares of the expert's return", shown, table)
     for row in overall:
-        console.say(f"{row['regime']}, {row['tasks']}: inter-quartile mean at 50k {row['evaluation 50k']}")
+        reached = {mark: row[f"evaluation {mark // 1000}k"] for mark in suite.MARKS}
+        means = [f"{value:.3f} at {mark:,} steps" for mark, value in reached.items() if value is not None]
+        console.say(f"{row['regime']}, {row['tasks']}: inter-quartile mean {', '.join(means) or 'of no mark yet'}")
     console.say(f"Tables and picture: {out / 'suite.csv'}, {out / 'suite-overall.csv'}, {out / 'suite.png'}")
     if not complete:
         raise typer.Exit(1)
