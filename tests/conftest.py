@@ -1,4 +1,5 @@
 import os
+import signal
 
 import numpy as np
 import pytest
@@ -11,6 +12,9 @@ def pytest_configure(config: pytest.Config) -> None:
     thread, as the workers of a sweep do: products are rounded otherwise on several (`runtime.compiler_options`).
     """
     os.environ.setdefault("NPROC", "1")
+    # a shell's background job ignores Ctrl-C, and so would every process that the tests start and stop
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("markexpr") == "not slow":
         os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
