@@ -99,6 +99,12 @@ def test_unknown_fields_are_refused_and_the_known_ones_listed() -> None:
         configs.changed(Example(), {"": 1.0}, name="example")
 
 
+@pytest.mark.parametrize("given", [5, [1, 2], "updates", True])
+def test_settings_that_are_no_object_are_refused(given: Any) -> None:
+    with pytest.raises(InputError, match="the example settings are .*: an object"):
+        configs.build(Example, given, name="example")
+
+
 def test_missing_fields_are_refused() -> None:
     with pytest.raises(InputError, match=r"named settings cannot be read .*'name'"):
         configs.build(Named, {"count": 2}, name="named")

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from oal.errors import InputError, choice
+from oal.errors import InputError, choice, shortened
 
 Settings = TypeVar("Settings")
 
 
 def build(cls: type[Settings], values: Mapping[str, Any], *, name: str) -> Settings:
     """Make a dataclass from a JSON object; an unknown field is an error that lists the known ones."""
+    if not isinstance(values, Mapping):  # what a file holds in this place may be anything
+        raise InputError(f"the {name} settings are {shortened(values)}: an object with names and values is needed")
     return _replace(cls, {}, values, name)
 
 
