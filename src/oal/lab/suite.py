@@ -188,6 +188,9 @@ def draw(path: Path, runs: Sequence[Run]) -> None:
         grid = np.reshape(axes, (len(regimes), len(columns)))
         for (row, regime), (column, place) in ((r, c) for r in enumerate(regimes) for c in enumerate(columns)):
             one, found = grid[row, column], cells[regime].get(place, [])
+            if not found:
+                one.set_axis_off()
+                continue
             for run in found:
                 value = run.returns["evaluation"] / run.expert_return
                 has = np.isfinite(value)
@@ -196,11 +199,11 @@ def draw(path: Path, runs: Sequence[Run]) -> None:
             one.axhline(1.0, color="black", ls="--", lw=0.8)
             one.set_ylim(0.0, 1.2)
             one.xaxis.set_major_formatter(lambda value, _: short(value))
-            if row == 0:
+            if place not in (above for name in regimes[:row] for above in cells[name]):
                 one.set_title(place[0] if place[1] == "shipped" else f"{place[0]} ({place[1]})", fontsize=10)
             if row == len(regimes) - 1:
                 one.set_xlabel("environment steps")
-            if column == 0:
+            if place == min(cells[regime]):
                 one.set_ylabel(f"{regime}\nshare of the expert's return")
 
 
