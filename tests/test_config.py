@@ -101,7 +101,7 @@ def test_unknown_fields_are_refused_and_the_known_ones_listed() -> None:
 
 @pytest.mark.parametrize("given", [5, [1, 2], "updates", True])
 def test_settings_that_are_no_object_are_refused(given: Any) -> None:
-    with pytest.raises(InputError, match="the example settings are .*: an object"):
+    with pytest.raises(InputError, match=r"the example settings are .*: an object"):
         configs.build(Example, given, name="example")
 
 
