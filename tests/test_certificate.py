@@ -565,12 +565,33 @@ def test_the_picture_shows_the_features_that_differ(rng, tmp_path) -> None:
 # The distance alone --------------------------------------------------------------------------------------------------
 
 
-def test_the_distance_is_the_certificates_kernel_distance(rng) -> None:
+def test_the_distance_is_that_of_the_means_in_the_kernels_space(rng) -> None:
+    """Over all pairs of episodes, an episode with itself too: the certificate's leaves those out."""
     learner, expert = episodes(rng, 5, shift=0.5), episodes(rng, 6)
     found = imitation_distance(learner, expert, spec=SPEC)
-    assert found == pytest.approx(certify(learner, expert, spec=SPEC).kernel.value, rel=1e-12)
+    encoded = encode([*learner, *expert], SPEC)
+    features = Features(encoded, SPEC)
+    made = [certificate._episode(each, features, None, None) for each in encoded]
+    gram = certificate._gram(made, 11, seeding.generator(0, "certificate", 4))
+    sides = range(5), range(5, 11)
+    mean = {(i, j): np.mean([gram[a, b] for a in sides[i] for b in sides[j]]) for i in (0, 1) for j in (0, 1)}
+    assert found == pytest.approx(mean[0, 0] + mean[1, 1] - 2.0 * mean[0, 1], rel=1e-9)
+    others = [np.mean([gram[a, b] for a in side for b in side if a != b]) for side in sides]
+    assert certify(learner, expert, spec=SPEC).kernel.value == pytest.approx(sum(others) - 2.0 * mean[0, 1], rel=1e-9)
     silent = [replace(t, rewards=None) for t in learner]
     assert imitation_distance(silent, expert, spec=SPEC) == found
+
+
+@pytest.mark.parametrize("demonstrations", [1, 5])
+def test_of_two_policies_the_one_that_never_falls_is_the_nearer(rng, demonstrations: int) -> None:
+    """One episode in five that ends early is seen: by the certificate's distance it would be a matter of luck."""
+    seen = 0
+    for _ in range(30):
+        expert = episodes(rng, demonstrations, spread=0.2)
+        steady = imitation_distance(episodes(rng, 5, spread=0.2), expert, spec=SPEC)
+        falling = [*episodes(rng, 4, spread=0.2), *episodes(rng, 1, length=12, terminated=True, spread=0.2)]
+        seen += imitation_distance(falling, expert, spec=SPEC) > steady
+    assert seen >= 27
 
 
 @pytest.mark.parametrize("demonstrations", [1, 5])
