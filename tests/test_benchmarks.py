@@ -397,3 +397,34 @@ def test_a_curve_over_steps_has_a_point_after_each_multiple():
         if clock.stop:
             break
     assert [point["step"] for point in clock.result()["curve"]] == [35, 61, 95, 101]
+
+
+def test_the_tasks_of_exploration_have_experts_that_random_steps_do_not_find():
+    import exploration
+
+    from oal.demos.record import record_demos
+    from oal.envs import UniformPolicy, describe, evaluate, make
+
+    for task, expert in exploration.TASKS.items():
+        env = make(task)
+        random = evaluate(task, UniformPolicy(describe(env)).act, episodes=5, seed=0).mean_return
+        env.close()
+        earned = float(record_demos(task, expert, episodes=5, seed=0).returns.mean())
+        assert earned > random + 3.0, task
+
+
+def test_what_optimism_adds_is_paired_over_seeds():
+    import exploration
+
+    rows = [
+        {"task": "Maze-v0", "start": "scratch", "critics": critics, "seed": seed, "step": step, "share": share}
+        for seed in range(3)
+        for critics, add in (("two critics", 0.0), ("four, pessimistic", 0.1), ("four, optimistic", 0.4))
+        for step, share in ((0, 9.0), (1_000, 0.1 * seed + add), (2_000, 0.1 * seed + add))
+    ]
+    (row,) = exploration.table(rows)
+    assert (row["task"], row["seeds"], row["two critics"]) == ("Maze-v0", 3, 0.1)
+    assert (row["optimism adds"], row["half width"], row["optimism matters"]) == (0.3, 0.0, "yes")
+    for each in rows:
+        each["share"] = 0.5
+    assert exploration.table(rows)[0]["optimism matters"] == "no"
