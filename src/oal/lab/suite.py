@@ -199,7 +199,7 @@ def draw(path: Path, runs: Sequence[Run]) -> None:
             one.axhline(1.0, color="black", ls="--", lw=0.8)
             one.set_ylim(0.0, 1.2)
             one.xaxis.set_major_formatter(lambda value, _: short(value))
-            if place not in (above for name in regimes[:row] for above in cells[name]):
+            if regime == next(name for name in regimes if place in cells[name]):
                 one.set_title(place[0] if place[1] == "shipped" else f"{place[0]} ({place[1]})", fontsize=10)
             if row == len(regimes) - 1:
                 one.set_xlabel("environment steps")

@@ -77,6 +77,23 @@ ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to a whole number, wh
 ONE_BITS = 4607182418800017408  # the bits of 1.0
 
 
+@jit_inlined
+def taylor(r):
+    """Return exp(r) for |r| <= ln(2) / 2 by its polynomial; r is a number, or a vector of them."""
+    p = r * (1.0 / 479001600.0) + 1.0 / 39916800.0
+    p = p * r + 1.0 / 3628800.0
+    p = p * r + 1.0 / 362880.0
+    p = p * r + 1.0 / 40320.0
+    p = p * r + 1.0 / 5040.0
+    p = p * r + 1.0 / 720.0
+    p = p * r + 1.0 / 120.0
+    p = p * r + 1.0 / 24.0
+    p = p * r + 1.0 / 6.0
+    p = p * r + 0.5
+    p = p * r + 1.0
+    return p * r + 1.0
+
+
 @jit
 def exponentials(x, out):
     """Write exp(x) for x <= 0 into `out`, to the last bit or two; below -708 it stays at 3e-308.
@@ -89,18 +106,5 @@ def exponentials(x, out):
         shifted = y * LOG2_E + ROUND
         n = shifted - ROUND
         r = (y - n * LN2_HIGH) - n * LN2_LOW
-        p = 1.0 / 479001600.0
-        p = p * r + 1.0 / 39916800.0
-        p = p * r + 1.0 / 3628800.0
-        p = p * r + 1.0 / 362880.0
-        p = p * r + 1.0 / 40320.0
-        p = p * r + 1.0 / 5040.0
-        p = p * r + 1.0 / 720.0
-        p = p * r + 1.0 / 120.0
-        p = p * r + 1.0 / 24.0
-        p = p * r + 1.0 / 6.0
-        p = p * r + 0.5
-        p = p * r + 1.0
-        p = p * r + 1.0
         power = (np.float64(shifted).view(np.int64) << np.int64(52)) + np.int64(ONE_BITS)
-        out[i] = p * np.int64(power).view(np.float64)
+        out[i] = taylor(r) * np.int64(power).view(np.float64)

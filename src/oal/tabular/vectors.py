@@ -18,7 +18,7 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import intrinsic, lower_builtin, register_model
 from numpy.typing import DTypeLike, NDArray
 
-from oal.tabular.fastmath import LN2_HIGH, LN2_LOW, LOG2_E, ONE_BITS, ROUND, jit_inlined
+from oal.tabular.fastmath import LN2_HIGH, LN2_LOW, LOG2_E, ONE_BITS, ROUND, jit_inlined, taylor
 
 _compiled: Any = intrinsic  # what it makes is called without the typing context, which a type checker cannot know
 _typed: Any = infer_global
@@ -180,19 +180,7 @@ def exponential(x):
     shifted = y * LOG2_E + ROUND
     n = shifted - ROUND
     r = (y - n * LN2_HIGH) - n * LN2_LOW
-    p = r * (1.0 / 479001600.0) + 1.0 / 39916800.0
-    p = p * r + 1.0 / 3628800.0
-    p = p * r + 1.0 / 362880.0
-    p = p * r + 1.0 / 40320.0
-    p = p * r + 1.0 / 5040.0
-    p = p * r + 1.0 / 720.0
-    p = p * r + 1.0 / 120.0
-    p = p * r + 1.0 / 24.0
-    p = p * r + 1.0 / 6.0
-    p = p * r + 0.5
-    p = p * r + 1.0
-    p = p * r + 1.0
-    return p * _power_of_rounded(shifted)
+    return taylor(r) * _power_of_rounded(shifted)
 
 
 # Memory. Rows are not checked to be inside: the callers' loops see to that -------------------------------------------
