@@ -92,7 +92,7 @@ def train(
     if preset == "paper" and steps < PAPER_STEPS:
         console.say(
             f"The paper's settings learn from scratch, over {PAPER_STEPS:,} steps: after {steps:,} expect little more "
-            "than a random policy (docs/results.md). The default preset clones first and starts near the expert.",
+            "than a random policy (docs/results-older.md). The default preset clones first and starts near the expert.",
             err=True,
         )
     settings = dict(config.parse(text) for text in set_)

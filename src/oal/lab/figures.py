@@ -4,8 +4,8 @@
 
 Tabular. The paper leaves open alpha, delta, the list of N and the scale of the bonus. The choices made here are each
 figure's settings, which are written to `config.json` beside the data. The step sizes are the theorem's unless scaled.
-The theorem's bonus is vacuous at 10,000 episodes (see `docs/results.md`), so the figures multiply it by `bonus_scale`,
-and `exploration` also sweeps that scale.
+The theorem's bonus is vacuous at 10,000 episodes (see `docs/results-tabular.md`), so the figures multiply it by
+`bonus_scale`, and `exploration` also sweeps that scale.
 
 Deep. `paper` is the paper's full scale: 3M steps, 5 seeds, five tasks, its own hyper-parameters; for whoever has the
 machines. `small` is the paper's regime with the default preset on two cores: five tasks, ten demonstrations, nothing
