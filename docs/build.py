@@ -41,8 +41,11 @@ def markdown(columns: list[str], rows: list[list[str]]) -> str:
 
 
 def number(text: str) -> str:
-    """Round what is a decimal number to three places; leave everything else alone."""
-    return f"{float(text):.3f}" if re.fullmatch(r"-?\d+\.\d+(e-?\d+)?", text) else text
+    """Round a decimal number to three places, or to two digits where that says more; leave everything else alone."""
+    if not re.fullmatch(r"-?\d+(\.\d+(e-?\d+)?|e-?\d+)", text):
+        return text
+    value = float(text)
+    return f"{value:.3f}" if value == 0.0 or abs(value) >= 0.01 else f"{value:.2g}"
 
 
 def table(what: str) -> str:
