@@ -39,7 +39,9 @@ from made_runs import CERTIFICATE, make_run, write
 from oal.errors import InputError
 
 SECONDS = 10
-"""For one file, on a machine that does other things too."""
+"""The processor's, for one file."""
+WAITS = 6
+"""So many times as long by the clock: a machine does other things too."""
 Mutate = Callable[[random.Random], None]
 Read = Callable[[], Any]
 
@@ -49,7 +51,6 @@ Read = Callable[[], Any]
 
 def run_folder_case(folder: Path) -> tuple[Read, Mutate]:
     """A folder with everything that is read as text: one file of it is mutated at a time."""
-    from oal import report
     from oal.base.folder import RunFolder
     from oal.cli.sweep import _row
     from oal.deep.presets import preset
@@ -66,8 +67,6 @@ def run_folder_case(folder: Path) -> tuple[Read, Mutate]:
     texts = {name: (base / name).read_text() for name in names}
 
     def mutate(rng: random.Random) -> None:
-        if not path.exists():
-            shutil.copytree(base, path)
         for name, text in texts.items():
             (path / name).write_text(text)
         name = rng.choice(names)
@@ -85,16 +84,17 @@ def run_folder_case(folder: Path) -> tuple[Read, Mutate]:
             opened.verified,
             opened.known_files(),
             _row(opened, path.parent),
-            report.write([path], folder / "report.html", csv=True),
+            reported(path, folder),
         ]
         return first_refusal(found)
 
+    shutil.copytree(base, path)
+    read()  # what is imported and compiled at the first reading is there in every fork
     return read, mutate
 
 
 def metrics_case(folder: Path) -> tuple[Read, Mutate]:
     """Records of which lines, values and bytes are mutated, read, rewound and written as a table."""
-    from oal import report
     from oal.base.folder import RunFolder
 
     path = make_run(folder / "runs" / "run", steps=6_000)
@@ -113,12 +113,22 @@ def metrics_case(folder: Path) -> tuple[Read, Mutate]:
         found = [
             attempt(opened.records),
             attempt(opened.write_table),
-            report.write([path], folder / "report.html", csv=True),
+            reported(path, folder),
             attempt(lambda: opened.rewind(3_000)),
         ]
         return first_refusal(found)
 
+    read()
     return read, mutate
+
+
+def reported(path: Path, folder: Path) -> Any:
+    """Write a report of one run; what is read is the question, not the thousands of resamples of it."""
+    from oal import report
+    from oal.report import statistics
+
+    statistics._enough = lambda *_: 20
+    return report.write([path], folder / "report.html", csv=True)
 
 
 def attempt(read: Read) -> Any:
@@ -435,8 +445,10 @@ def slow(*_: object) -> None:
 def outcome(read: Read) -> tuple[str, str, float, str]:
     """Read one mutant: how it went, in a word and a sentence, the processor's seconds, and the stack of a finding."""
     begun, why = time.process_time(), ""
-    signal.signal(signal.SIGALRM, slow)
-    signal.alarm(SECONDS)
+    for number in (signal.SIGPROF, signal.SIGALRM):
+        signal.signal(number, slow)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.alarm(WAITS * SECONDS)
     try:
         read()
         result, message = "read", ""
@@ -444,6 +456,7 @@ def outcome(read: Read) -> tuple[str, str, float, str]:
         result, message = "refused", re.sub(r"[\d.]+|'[^']*'|\(.*?\)|/\S+", "#", str(error))[:80]
     except BaseException as error:
         result, message, why = "finding", f"{type(error).__name__}: {str(error)[:200]}", traceback.format_exc()
+    signal.setitimer(signal.ITIMER_PROF, 0)
     signal.alarm(0)
     return result, message, time.process_time() - begun, why
 
@@ -458,7 +471,7 @@ def apart(read: Read) -> tuple[str, str, float, str]:
         os._exit(0)
     os.close(here)
     with os.fdopen(there, "rb") as pipe:
-        if not select.select([pipe], [], [], SECONDS + 5)[0]:  # inside compiled code, where no alarm is heard
+        if not select.select([pipe], [], [], WAITS * SECONDS + 5)[0]:  # inside compiled code, where no alarm is heard
             os.kill(child, signal.SIGKILL)
         text = pipe.read()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -513,7 +526,7 @@ def _fuzz_from(reader: str, first: int, count: int, seed: int, keep: Path, row: 
         watch.cancel()
         last = json.loads(line)
         if last[2] == "next":  # inside compiled code the process does not hear its own alarm
-            watch = threading.Timer(SECONDS + 30, process.kill)
+            watch = threading.Timer(WAITS * SECONDS + 30, process.kill)
             watch.start()
         else:
             _, index, result, message, seconds = last
