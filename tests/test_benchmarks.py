@@ -428,3 +428,27 @@ def test_what_optimism_adds_is_paired_over_seeds():
     for each in rows:
         each["share"] = 0.5
     assert exploration.table(rows)[0]["optimism matters"] == "no"
+
+
+def test_critics_are_set_beside_what_whole_episodes_went_on_to_pay(tmp_path):
+    import critics
+
+    from oal import OAL, demos
+
+    settings = {"policy.hidden": (8,), "policy.batch_size": 8, "replay.warmup_steps": 100, "cost.hidden": (8,)}
+    learner = OAL("InvertedPendulum-v5", demos.load("InvertedPendulum-v5")[:1], settings={**settings, "bc": None})
+    learner.learn(600)
+    learner.save(tmp_path / "checkpoint.safetensors")
+    first, every = critics.compare(tmp_path, 4)
+    assert (first["where"], first["episodes"], first["steps"]) == ("first step", 4, 600)
+    memory, paid, starts = learner.memory, [], []
+    begun = [t for t in range(600) if memory.times[t] == 0][-5:]
+    for start, stop in zip(begun, begun[1:], strict=False):
+        rows = memory.unpack(memory.rows[start:stop])
+        assert rows.terminated[-1], "a pole that a fresh policy holds falls"
+        cost = np.asarray(learner.cost_player(learner.cost.view, rows).cost)
+        paid += [sum(0.99**j * c for j, c in enumerate(cost[t:])) for t in range(len(cost))]
+        starts.append(paid[-len(cost)])
+    assert every["paid"] == pytest.approx(np.mean(paid), rel=1e-4)
+    assert first["paid"] == pytest.approx(np.mean(starts), rel=1e-4)
+    assert critics.costs_to_go(np.array([1.0, 2.0]), 4.0, 0.5).tolist() == [3.0, 4.0]
