@@ -1,13 +1,15 @@
-"""Do the critics know what episodes cost? What they say, beside what the newest whole episodes of a run went on to pay.
+"""Do the critics know what episodes cost? What they say, beside what a run's newest episodes went on to pay.
 
     python benchmarks/critics.py RUN ... [--episodes 10] [--out FOLDER]
 
-For runs of the default preset. Costs are the present ones, discounted; an episode that was cut off ends with the critics'
-own word. Two places: the first step of episodes, and all their steps. A value below what is paid is one that the policy
-runs after in vain. With --out, critics.csv and critics.json are written.
+For runs of the default preset. Costs are the present ones, discounted; an episode that was cut off ends with the
+critics' own word. Three places: the first step of the newest whole episodes, all their steps, and the demonstrations,
+where whole transitions of them are known. A value far below what is paid is one that the policy runs after in vain.
+With --out, critics.csv and critics.json are written.
 """
 
 import argparse
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +27,7 @@ def costs_to_go(cost: np.ndarray, after: float, gamma: float) -> np.ndarray:
 
 
 def compare(run: Path, episodes: int) -> list[dict]:
-    """Return a row for the first steps and one for all steps of the newest whole episodes."""
+    """Return a row for the first steps, one for all steps of the newest whole episodes, and the demonstrations'."""
     from oal import OAL
     from oal.deep import nets
     from oal.deep.mirror import Mirror
@@ -37,25 +39,31 @@ def compare(run: Path, episodes: int) -> list[dict]:
     if not isinstance(player, Mirror) or learner.cost is None:
         raise InputError(f"{run}: only runs of the default preset, with a learned cost, have these critics")
     kind = "continuous" if learner.spec.kind == "continuous" else "discrete"
+
+    def both(packed: np.ndarray) -> np.ndarray:
+        """Rows of one episode -> what is paid from each step on, and what the critics say of it."""
+        rows = memory.unpack(packed)
+        cost, absorbing = learner.cost_player(learner.cost.view, rows)
+        said = nets.critic_bound(player.state.critics, kind, rows.observation, rows.action, layer_norm=True)
+        after = float(absorbing_value(absorbing, player.gamma)) if rows.terminated[-1] else float(said[-1])
+        return np.stack([costs_to_go(np.asarray(cost), after, player.gamma), np.asarray(said)])
+
     places = memory.newest(len(memory))
     starts = np.flatnonzero(memory.times[places] == 0)[-episodes - 1 :]
-    paid, said = [], []
-    for start, stop in zip(starts, starts[1:], strict=False):
-        rows = memory.unpack(memory.rows[places[start:stop]])
-        cost, absorbing = learner.cost_player(learner.cost.view, rows)
-        says = nets.critic_bound(player.state.critics, kind, rows.observation, rows.action, layer_norm=True)
-        ended = bool(rows.terminated[-1])
-        after = float(absorbing_value(absorbing, player.gamma)) if ended else float(says[-1])
-        paid.append(costs_to_go(np.asarray(cost), after, player.gamma))
-        said.append(np.asarray(says))
+    played = [both(memory.rows[places[start:stop]]) for start, stop in pairwise(starts)]
+    rows, shown = learner.expert.rows, []
+    if len(rows) == len(learner.expert.time):  # of subsampled ones there are pairs, and no transitions
+        ends = np.append(np.flatnonzero(learner.expert.time == 0), len(rows))
+        shown = [both(rows[start:stop]) for start, stop in pairwise(ends)]
     learner.close()
-    about = {"run": run.name, "task": learner.spec.env_id, "steps": learner.step, "episodes": len(paid)}
-    where = {"first step": [each[:1] for each in paid], "all steps": paid}
-    critics = {"first step": [each[:1] for each in said], "all steps": said}
-    return [
-        {**about, "where": name, "paid": np.concatenate(found).mean(), "critics": np.concatenate(critics[name]).mean()}
-        for name, found in where.items()
-    ]
+    where = {"first step": [each[:, :1] for each in played], "all steps": played, "demonstrations": shown}
+    about = {"run": run.name, "task": learner.spec.env_id, "steps": learner.step}
+    found = []
+    for name, parts in where.items():
+        if parts:
+            paid, said = np.concatenate(parts, axis=1).mean(axis=1)
+            found.append({**about, "where": name, "episodes": len(parts), "paid": paid, "critics": said})
+    return found
 
 
 def main() -> None:
@@ -66,7 +74,8 @@ def main() -> None:
     options = parser.parse_args()
     runtime.set_threads(1)
     rows = [row for run in options.runs for row in compare(run, options.episodes)]
-    console.table("Cost to go", list(rows[0]), [list(row.values()) for row in rows])
+    shown = [[*list(row.values())[1:5], f"{row['paid']:.1f}", f"{row['critics']:.1f}"] for row in rows]
+    console.table("Cost to go", list(rows[0])[1:], shown)
     if options.out is not None:
         files.write_csv(options.out / "critics.csv", rows)
         files.write_json(options.out / "critics.json", provenance())

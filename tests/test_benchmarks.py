@@ -1,6 +1,7 @@
 """The benchmark's own arithmetic: operations counted, results merged, ratios and minutes read off."""
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -439,11 +440,12 @@ def test_critics_are_set_beside_what_whole_episodes_went_on_to_pay(tmp_path):
     learner = OAL("InvertedPendulum-v5", demos.load("InvertedPendulum-v5")[:1], settings={**settings, "bc": None})
     learner.learn(600)
     learner.save(tmp_path / "checkpoint.safetensors")
-    first, every = critics.compare(tmp_path, 4)
+    first, every, shown = critics.compare(tmp_path, 4)
+    assert (shown["where"], shown["episodes"]) == ("demonstrations", 1)
     assert (first["where"], first["episodes"], first["steps"]) == ("first step", 4, 600)
     memory, paid, starts = learner.memory, [], []
     begun = [t for t in range(600) if memory.times[t] == 0][-5:]
-    for start, stop in zip(begun, begun[1:], strict=False):
+    for start, stop in pairwise(begun):
         rows = memory.unpack(memory.rows[start:stop])
         assert rows.terminated[-1], "a pole that a fresh policy holds falls"
         cost = np.asarray(learner.cost_player(learner.cost.view, rows).cost)
