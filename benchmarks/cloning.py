@@ -8,7 +8,6 @@ already are kept, so a run that was stopped goes on. Returns are shares of the d
 
 import argparse
 import csv
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -110,7 +109,7 @@ def main() -> None:
                 rows += [dict(zip(COLUMNS, (*about, seed, round(x, 4)), strict=True)) for seed, x in enumerate(found)]
                 files.write_csv(table, rows)
                 print(*about, " ".join(f"{x:.2f}" for x in found), flush=True)
-    about = {"command": " ".join(["python", *sys.argv]), "seeds": list(SEEDS), "episodes": EPISODES}
+    about = {"seeds": list(SEEDS), "episodes": EPISODES}
     files.write_json(options.out / "cloning.json", {**about, **provenance.provenance()})
 
 

@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from oal import cli
+from oal.base import provenance
 from oal.base.folder import RunFolder, flattened, plain
 from oal.deep.presets import preset
 from oal.errors import InputError
@@ -692,3 +693,10 @@ def test_a_run_that_is_being_trained_is_not_removed(oal, tmp_path):
     assert "is being trained" in str(oal("runs", "rm", tmp_path, "--yes").exception)
     assert folder.path.exists()
     assert "running" in oal("runs", "list", tmp_path).output
+
+
+def test_a_result_names_the_command_somebody_can_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["/somewhere/bin/oal", "train", "Hopper-v5", "--out", "my run"])
+    assert provenance.provenance()["command"] == "oal train Hopper-v5 --out 'my run'"
+    monkeypatch.setattr("sys.argv", ["/somewhere/benchmarks/critics.py", "a"])
+    assert provenance.provenance()["command"] == "python benchmarks/critics.py a"

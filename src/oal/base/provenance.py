@@ -28,8 +28,15 @@ def commit() -> str | None:
         return None
 
 
+def command() -> str:
+    """Return what was typed: a program without the folder it was found in, a script with the name of its own."""
+    called = Path(sys.argv[0])
+    words = ["python", f"{called.resolve().parent.name}/{called.name}"] if called.suffix == ".py" else [called.name]
+    return shlex.join([*words, *sys.argv[1:]])
+
+
 def provenance() -> dict[str, Any]:
-    """Return what to save with a result. The command is given without the folder it was found in."""
+    """Return what to save with a result."""
     versions = {"python": platform.python_version(), "oal": __version__}
     for package in PACKAGES:
         try:
@@ -37,7 +44,7 @@ def provenance() -> dict[str, Any]:
         except PackageNotFoundError:
             continue
     return {
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": command(),
         "commit": commit(),
         "versions": versions,
     }

@@ -420,7 +420,7 @@ class _Driver:
 
     def _start(self, run: PlannedRun) -> None:
         folder = str(run.folder.resolve())
-        job = Job(folder, plain(run.config.to_json()), (Path(sys.argv[0]).name, *sys.argv[1:]), os.getcwd())
+        job = Job(folder, plain(run.config.to_json()), tuple(sys.argv), os.getcwd())
         try:
             watch = _Watch(run)
             self.executor.start(job)
