@@ -1,8 +1,9 @@
-"""Minutes to the expert, what a user feels: oal against `imitation`'s GAIL, each given the same minutes on two cores.
+"""Minutes to the expert, what a user feels: oal against `imitation`, each given the same minutes on two cores.
 
-python benchmarks/wallclock.py [--minutes 15] [--seeds 1] [--env ID ...] [--learner NAME ...] [--out FOLDER] [--resume]
+python benchmarks/wallclock.py [--minutes 15] [--seeds 3] [--trajectories 1] [--env ID ...] [--learner NAME ...]
+    [--out FOLDER] [--resume]
 
-Every learner starts from nothing in a process of its own, alone on the machine, with the same 10 demonstrations. Its
+Every learner starts from nothing in a process of its own, alone on the machine, with the same demonstrations. Its
 deterministic policy is evaluated as it goes; evaluations do not count. Curves are written as they come: curves.json,
 curves.csv, arrivals.csv and a plot over minutes, normalised so that the expert is 1 and uniformly random actions are 0.
 """
@@ -15,19 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from common import PEERS, ROOT, WorkerError, end_worker_when_stopped, install, ratios, spread, work
-from deep import DEMONSTRATIONS, OURS, THREADS, exported_demos
+from deep import OURS, THREADS, exported_demos
 
 from oal.base import console, files, plots
 from oal.base.provenance import commit, provenance
 from oal.deep.presets import preset
 
-ENVIRONMENTS = ("HalfCheetah-v5", "Hopper-v5")
+ENVIRONMENTS = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")
 LEARNERS: dict[str, dict[str, str]] = {
     "OAL-neural": {"library": "oal", "player": "off", "cost": "neural"},
     "OAL-linear": {"library": "oal", "player": "off", "cost": "linear"},
     "OAL-neural, not cloned": {"library": "oal", "player": "off", "cost": "neural", "bc_epochs": "0"},
     "imitation GAIL + SAC": {"library": "imitation", "player": "off"},
     "imitation GAIL + PPO": {"library": "imitation", "player": "on"},
+    "imitation BC": {"library": "imitation", "player": "on", "algorithm": "bc"},
 }
 THRESHOLD = 0.9
 
@@ -55,17 +57,17 @@ def differs(learner: str) -> str:
     cloned = options.get("bc_epochs") != "0" and preset("mdpo", options["cost"]).bc_config is not None
     start = ", which starts from a cloned policy" if cloned else ", without cloning"
     return (
-        f"oal's default preset{start}; imitation: a random start, PPO as it was tuned there for the task, SAC at one "
+        f"oal's default preset{start}; imitation: a random start, PPO and BC as tuned there for the task, SAC at one "
         "update per step, environment version v4. A learner that does not get there counts with all its minutes"
     )
 
 
-def task(env_id: str) -> dict[str, Any]:
+def task(env_id: str, trajectories: int) -> dict[str, Any]:
     """Return the demonstrations' file and the returns that normalise: the demonstrations' own, and random actions'."""
     from oal import demos
     from oal.envs import UniformPolicy, describe, evaluate, make
 
-    path = exported_demos(env_id)
+    path = exported_demos(env_id, trajectories)
     returns = demos.load(path).returns
     assert returns is not None
     env = make(env_id)
@@ -83,20 +85,22 @@ def measure(
     minutes: float,
     env_ids: Sequence[str] = ENVIRONMENTS,
     learners: Sequence[str] = tuple(LEARNERS),
-    seeds: int = 1,
+    seeds: int = 3,
+    trajectories: int = 1,
     out: Path = ROOT / ".bench" / "wallclock",
     resume: bool = False,
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Run every learner on every environment with every seed; return the curves, and why a learner was skipped.
 
-    With `resume`, curves of these minutes that are in the folder already are kept and not drawn again.
+    With `resume`, curves of these minutes and demonstrations that are in the folder already are not drawn again.
     """
     curves: list[dict[str, Any]] = []
     if resume and (out / "curves.json").exists():
-        curves = [curve for curve in files.read_json(out / "curves.json")["curves"] if curve["minutes"] == minutes]
+        asked = {"minutes": minutes, "demonstrations": trajectories}
+        curves = [curve for curve in files.read_json(out / "curves.json")["curves"] if asked.items() <= curve.items()]
     drawn = {(curve["environment"], curve["learner"], curve["seed"]) for curve in curves}
     skipped: dict[str, str] = {}
-    tasks = {env_id: task(env_id) for env_id in env_ids}
+    tasks = {env_id: task(env_id, trajectories) for env_id in env_ids}
     for seed in range(seeds):
         for env_id in env_ids:
             for learner in learners:
@@ -132,7 +136,7 @@ def measure(
                         "seed": seed,
                         "minutes": minutes,
                         "commit": commit(),
-                        "demonstrations": DEMONSTRATIONS,
+                        "demonstrations": trajectories,
                         "expert_return": scale["expert"],
                         "random_return": scale["random"],
                         "peak_memory_megabytes": round(result["peak_memory_megabytes"]),
@@ -242,15 +246,16 @@ def entries(curves: Sequence[dict[str, Any]], skipped: dict[str, str], minutes: 
 
 
 def run(*, quick: bool = False) -> list[dict[str, Any]]:
-    """The benchmark's part `wallclock`: three hours, or a minute each to see that all of it works."""
+    """The benchmark's part `wallclock`: half a day, or a minute each to see that all of it works."""
     minutes = 1.0 if quick else 15.0
-    return entries(*measure(minutes=minutes), minutes)
+    return entries(*measure(minutes=minutes, seeds=1 if quick else 3), minutes)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Draw returns over minutes for oal and for imitation's GAIL.")
+    parser = argparse.ArgumentParser(description="Draw returns over minutes for oal and for imitation.")
     parser.add_argument("--minutes", type=float, default=15.0, help="of learning, for each learner")
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--trajectories", type=int, default=1, help="demonstrations to learn from")
     parser.add_argument("--env", action="append", choices=ENVIRONMENTS, help="may be given more than once")
     parser.add_argument("--learner", action="append", choices=tuple(LEARNERS), help="may be given more than once")
     parser.add_argument("--out", type=Path, default=ROOT / ".bench" / "wallclock")
@@ -262,6 +267,7 @@ def main() -> None:
         env_ids=options.env or ENVIRONMENTS,
         learners=options.learner or tuple(LEARNERS),
         seeds=options.seeds,
+        trajectories=options.trajectories,
         out=options.out,
         resume=options.resume,
     )

@@ -271,10 +271,11 @@ def test_curves_over_minutes_go_on_where_they_were_stopped(monkeypatch, tmp_path
         return {"curve": points, "peak_memory_megabytes": 1.0}
 
     monkeypatch.setattr(wallclock, "work", work)
-    monkeypatch.setattr(wallclock, "task", lambda env_id: {"demos": env_id, "expert": 10.0, "random": 0.0})
+    monkeypatch.setattr(wallclock, "task", lambda env_id, _: {"demos": env_id, "expert": 10.0, "random": 0.0})
 
-    def measure(learner: str, minutes: float = 2.0) -> list[dict[str, Any]]:
-        return wallclock.measure(minutes=minutes, env_ids=["E"], learners=[learner], out=tmp_path, resume=True)[0]
+    def measure(learner: str, minutes: float = 2.0, trajectories: int = 1) -> list[dict[str, Any]]:
+        asked = {"minutes": minutes, "trajectories": trajectories, "seeds": 1}
+        return wallclock.measure(env_ids=["E"], learners=[learner], out=tmp_path, resume=True, **asked)[0]
 
     measure("OAL-neural")
     measure("OAL-neural")
@@ -293,6 +294,8 @@ def test_curves_over_minutes_go_on_where_they_were_stopped(monkeypatch, tmp_path
         "E,OAL-linear,0,not in 2,0.5,10",
     ]
     assert [curve["minutes"] for curve in measure("OAL-neural", minutes=3.0)] == [3.0], "other minutes, other curves"
+    (other,) = measure("OAL-neural", minutes=3.0, trajectories=4)
+    assert other["demonstrations"] == 4, "other demonstrations, other curves"
 
 
 def test_a_profile_tells_kinds_of_operations_apart():
