@@ -58,10 +58,12 @@ def mirror(
     batch_size: int,
     cost_hidden: Sequence[int] | None = None,
 ) -> float:
-    """One update of mirror descent towards a prior: that of soft actor-critic, the old actor, and the cost network.
+    """One update of mirror descent towards a prior: that of soft actor-critic, the old actor, the expert's next actions
+    in both target critics, and the cost network.
 
     The prior itself is computed once for each step, on the host.
     """
     old_actor = sum(products([observation_size, *hidden, 2 * action_size], batch_size))
+    expert = 2 * sum(products([observation_size + action_size, *hidden, 1], batch_size))
     costs = charged(observation_size + action_size, cost_hidden, batch_size)
-    return sac(observation_size, action_size, hidden, batch_size) + old_actor + costs
+    return sac(observation_size, action_size, hidden, batch_size) + old_actor + expert + costs

@@ -102,7 +102,7 @@ def players() -> dict[str, tuple[Any, ...]]:
         assert isinstance(config, OffPolicyConfig)
         assert isinstance(cost, NetworkConfig)
         charge = cost_player(cost).sized(*SIZES, config.gamma)
-        count, columns = (flops.mdpo, 0) if name == "paper" else (flops.mirror, 4 * SIZES[1])
+        count, columns = (flops.mdpo, 0) if name == "paper" else (flops.mirror, 5 * SIZES[1])
         return (
             *started_and_compiled(policy_player("mdpo", name)(config), charge),
             charge.init(0, pairs).view,
@@ -120,7 +120,8 @@ def players() -> dict[str, tuple[Any, ...]]:
 
 
 def drawn_rows(updates: int, columns: int = 0) -> "np.ndarray":
-    """Return made-up rows of a replay memory, a batch for each update, with a prior's columns beside them."""
+    """Return made-up rows of a replay memory, a batch for each update, with a prior's columns and the expert's next
+    actions beside them."""
     import numpy as np
 
     shape = (updates, BATCH_SIZE, 2 * SIZES[0] + SIZES[1] + 2 + columns)

@@ -27,8 +27,10 @@ def members(shapes: Shapes, count: int = 3, seed: int = 0) -> list[nets.MLP]:
     ]
 
 
-def batch_of(shapes: Shapes, rng: np.random.Generator, ensemble: Ensemble | None, size: int = 16) -> Batch:
-    """Draw transitions, with the prior's columns at s and at s' beside them."""
+def batch_of(
+    shapes: Shapes, rng: np.random.Generator, ensemble: Ensemble | None, size: int = 16, experts: int = 0
+) -> Batch:
+    """Draw transitions, with the prior's columns at s and at s' beside them, and the expert's next actions of some."""
     observation, successor = rng.normal(size=(2, size, 3)).astype(np.float32)
     action = rng.uniform(-1, 1, (size, 2)).astype(np.float32)
     if shapes.kind == "discrete":
@@ -38,6 +40,10 @@ def batch_of(shapes: Shapes, rng: np.random.Generator, ensemble: Ensemble | None
         both = [ensemble.columns(observation), ensemble.columns(successor)]
     terminated = (rng.random(size) < 0.3).astype(np.float32)
     cost = rng.normal(size=size).astype(np.float32)
+    if experts:
+        following = np.full_like(action, np.nan)
+        following[-experts:] = action[rng.permutation(size)[:experts]]
+        both = [*both, following]
     return Batch(observation, action, cost, successor, terminated, np.concatenate(both, axis=1))
 
 

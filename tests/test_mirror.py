@@ -93,10 +93,11 @@ def compiled(shapes: Shapes, config: MirrorConfig) -> Any:
 
 
 @pytest.mark.parametrize("config", [CONFIG, OPTIMISTIC], ids=["pessimistic", "optimistic"])
+@pytest.mark.parametrize("experts", [0, 8], ids=["alone", "shown"])
 @pytest.mark.parametrize("with_prior", [True, False], ids=["clones", "uniform"])
 @BOTH
 def test_an_update_agrees_with_plain_loops(
-    shapes: Shapes, with_prior: bool, config: MirrorConfig, rng: np.random.Generator
+    shapes: Shapes, with_prior: bool, experts: int, config: MirrorConfig, rng: np.random.Generator
 ) -> None:
     """Targets, losses and divergences of a state that has learned a little, step by step in NumPy."""
     ensemble = Ensemble(shapes.kind, members(shapes)) if with_prior else None
@@ -108,26 +109,35 @@ def test_an_update_agrees_with_plain_loops(
         tuple((*critic[:-1], scaled(critic[-1])) for critic in each.critics) for each in (first, second)
     )
     state = state._replace(updates=jnp.int32(3), old_actor=old.actor, critics=critics, target_critics=targets_)
-    rows = batch_of(shapes, rng, ensemble)
+    rows = batch_of(shapes, rng, ensemble, experts=experts)
     noise = rng.normal(size=(2, 16, 2 if shapes.kind == "continuous" else 0)).astype(np.float32)
     after, metrics = compiled(shapes, config)(state, rows, jnp.float32(0.4), noise)
 
-    half = rows.extra.shape[1] // 2
+    half = 2 * shapes.action_size if with_prior else 0
     alpha = 0.3 * (1 + 8 / 4) if with_prior else 0.3  # the fourth update
     successors = [
-        policy_at(shapes, state.actor, rows.next_observation[b], rows.extra[b, half:], noise[0, b]) for b in range(16)
+        policy_at(shapes, state.actor, rows.next_observation[b], rows.extra[b, half : 2 * half], noise[0, b])
+        for b in range(16)
     ]
     usual = sum(divergence for _, _, divergence in successors) / 16  # what the absorbing state is charged too
-    targets, errors = [], []
+    targets, errors, held = [], [], 0
     for b in range(16):
         x, y = rows.observation[b], rows.next_observation[b]
         _, action, divergence = successors[b]
         value = worst_cost(shapes, state.target_critics, y, action, layer_norm=True, spreads=feared)
         value += alpha * (divergence - usual)
+        if b >= 16 - experts:  # leaving the expert's path is not thought better than staying on it
+            stays = worst_cost(
+                shapes, state.target_critics, y, rows.extra[b, 2 * half :], layer_norm=True, spreads=feared
+            )
+            held += stays > value
+            value = max(value, stays)
         value = 0.4 / (1 - 0.9) if rows.terminated[b] else value
         targets.append(rows.cost[b] + 0.9 * value)
         each = [worst_cost(shapes, [critic], x, rows.action[b], layer_norm=True) for critic in state.critics]
         errors.append([(q - targets[-1]) ** 2 for q in each])
+    assert (experts == 0) == (held == 0)
+    assert held in range(experts) or experts == 0, "on some the policy's own is the larger one"
     assert float(metrics["target_mean"]) == pytest.approx(np.mean(targets), rel=1e-4, abs=1e-5)
     assert float(metrics["critic_loss"]) == pytest.approx(np.mean(errors, axis=0).sum(), rel=1e-3)
 
@@ -202,7 +212,46 @@ def test_columns_stay_beside_their_steps(shapes: Shapes, rng: np.random.Generato
     expected = np.concatenate(
         [made.ensemble.columns(cut.observation), made.ensemble.columns(cut.next_observation)], axis=1
     )
-    np.testing.assert_allclose(cut.extra, expected, atol=1e-5)
+    columns, following = np.split(cut.extra, [expected.shape[1]], axis=1)
+    np.testing.assert_allclose(columns, expected, atol=1e-5)
+    assert following.shape == cut.action.shape
+    assert np.isnan(following).all(), "no two of these rows follow each other"
+
+
+def test_what_the_expert_did_next_is_known_within_an_episode(rng: np.random.Generator) -> None:
+    """Three episodes of 4, 1 and 3 steps; the first truly ends, and the third begins where it ended."""
+    states, action = rng.normal(size=(11, 3)).astype(np.float32), rng.normal(size=(8, 2)).astype(np.float32)
+    states[7] = states[4]
+    path = [0, 1, 2, 3, 5, 7, 8, 9]
+    end = [1, 2, 3, 4, 6, 8, 9, 10]
+    experts = Batch(states[path], action, np.zeros(8), states[end], np.array([0, 0, 0, 1, 0, 0, 0, 0], np.float32))
+    following = prior.expert_next(experts)
+    for row, then in enumerate([1, 2, 3, None, None, 6, 7, None]):
+        if then is None:
+            assert np.isnan(following[row]).all()
+        else:
+            np.testing.assert_array_equal(following[row], action[then])
+    jumbled = [0, 1, 2, 3, 5, 4, 6, 7]  # the third episode's first step right after the end it begins at
+    assert np.isnan(prior.expert_next(Batch(*(np.asarray(part)[jumbled] for part in experts[:5])))[3]).all()
+    assert prior.expert_next(Batch(*(np.asarray(part)[:0] for part in experts[:5]))).shape == (0, 2)
+
+
+@pytest.mark.parametrize("with_prior", [True, False], ids=["clones", "uniform"])
+@BOTH
+def test_extra_columns_are_parted_as_they_were_joined(
+    shapes: Shapes, with_prior: bool, rng: np.random.Generator
+) -> None:
+    ensemble = Ensemble(shapes.kind, members(shapes)) if with_prior else None
+    width = 2 * shapes.action_size if with_prior else 0
+    for experts in (0, 5):
+        batch = batch_of(shapes, rng, ensemble, experts=experts)
+        now, then, following = prior.parted(jnp.asarray(batch.extra), shapes.action_size)
+        np.testing.assert_array_equal(now, batch.extra[:, :width])
+        np.testing.assert_array_equal(then, batch.extra[:, width : 2 * width])
+        if experts:
+            np.testing.assert_array_equal(following, batch.extra[:, 2 * width :])
+        else:
+            assert following is None
 
 
 @pytest.mark.parametrize("weight, near", [(100.0, True), (0.0, False)])

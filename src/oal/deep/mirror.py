@@ -7,6 +7,8 @@ regularised leader:
     Q_i  <- Adam on mean (Q_i(s, a) - y)²
     π    <- Adam on mean [α KL(π, prior)(s) + t KL(π, π_old)(s) + E_{a~π} max_i Q_i(s, a)]   (min_i: `optimism` 1)
     Q̄_i  <- Q̄_i + τ (Q_i - Q̄_i)
+On the expert's transitions the value of s' is no less than that of the expert's own next action there: leaving its
+path is never thought better than staying on it.
 The mean is the batch's. It stands for the divergence that the absorbing state would be charged: without it the end of
 an episode would be the way out of paying for every state in which the policy is not quite its prior.
 What acts is the exponential average of the actor's weights.
@@ -23,7 +25,7 @@ from oal.deep import nets
 from oal.deep.nets import MLP
 from oal.deep.offpolicy import OffPolicyConfig, WithPrior, copied
 from oal.deep.players import Shapes
-from oal.deep.prior import Chosen, chosen
+from oal.deep.prior import Chosen, chosen, on_its_path, parted
 from oal.deep.replay import Batch
 from oal.envs import bootstrap_target
 from oal.errors import InputError, at_least
@@ -114,12 +116,12 @@ def mirror_update(
     """Do one gradient step of critics and actor, then move the target critics and the average actor.
 
     `noise` is standard normal [2, B, A]: for the target's actions and for the actor's. Discrete actions need none.
-    `batch.extra` are the prior's columns at s and at s' side by side.
+    `batch.extra` are the columns that `prior.parted` parts.
     """
     kind, alpha = shapes.kind, config.prior_weight
     adam = optax.adam(config.learning_rate)
     assert batch.extra is not None
-    prior, next_prior = jnp.split(batch.extra, 2, axis=-1)
+    prior, next_prior, following = parted(batch.extra, shapes.action_size)
     if prior.shape[-1] > 0:  # the uniform prior knows nothing that would be worth waiting for
         alpha *= 1.0 + config.prior_updates / (1.0 + state.updates)
     observation, successor = batch.observation, batch.next_observation
@@ -131,6 +133,7 @@ def mirror_update(
     next_value = alpha * (then.from_prior - jnp.mean(then.from_prior)) + nets.critic_bound(
         state.target_critics, kind, successor, then.action, layer_norm=True
     )
+    next_value = on_its_path(next_value, following, state.target_critics, successor, kind=kind, layer_norm=True)
     target = bootstrap_target(batch.cost, next_value, batch.terminated, config.gamma, absorbing_cost)
     critic_value, gradient = nets.critic_regression(
         state.critics, kind, observation, batch.action, target, layer_norm=True

@@ -19,7 +19,7 @@ from oal.base import checkpoint, seeding
 from oal.base.runtime import compiler_options
 from oal.deep.nets import MLP, HostActor
 from oal.deep.players import ChargeBatch, Game, Metrics, Shapes, Snapshot, recorded_cost
-from oal.deep.prior import Ensemble, started_at_prior
+from oal.deep.prior import Ensemble, expert_next, started_at_prior
 from oal.deep.replay import Batch, unpack
 from oal.envs import Step, uniform_actions
 from oal.errors import InputError, at_least
@@ -251,7 +251,7 @@ class WithPrior(OffPolicy):
     """An off-policy player whose policy is its prior plus what it learned; the kinds say what an update does.
 
     The prior's columns of every step are kept beside the memory, at the same places, so that updates pay nothing for
-    the ensemble: `batch.extra` are those at s and at s' side by side.
+    the ensemble: `batch.extra` are those at s and at s' side by side, and what the expert did at s' (see `parted`).
     """
 
     def acting(self) -> MLP:
@@ -269,7 +269,8 @@ class WithPrior(OffPolicy):
         width = 0 if ensemble is None else 2 * self._shapes.action_size
         self._columns = np.zeros((self.memory.capacity, 2 * width), np.float32)
         experts = self.memory.unpack(self._expert_rows)
-        self._expert_columns = self._both(experts.observation, experts.next_observation)
+        columns = self._both(experts.observation, experts.next_observation)
+        self._expert_columns = np.concatenate([columns, expert_next(experts)], axis=1)
 
     def _both(self, observation: np.ndarray, successor: np.ndarray) -> np.ndarray:
         if self.ensemble is None:
@@ -314,6 +315,8 @@ class WithPrior(OffPolicy):
         rows = np.concatenate([self.memory.rows[index], self._columns[index]], axis=-1)
         if not experts:
             return rows
+        unknown = np.full((*size, self._shapes.action_size), np.nan, np.float32)  # what the expert would do here
+        rows = np.concatenate([rows, unknown], axis=-1)
         index = self._rng.integers(0, len(self._expert_rows), size=(self._updates, experts))
         shown = np.concatenate([self._expert_rows[index], self._expert_columns[index]], axis=-1)
         return np.concatenate([rows, shown], axis=1)

@@ -26,6 +26,7 @@ from oal.base import checkpoint
 from oal.deep import nets
 from oal.deep.nets import MLP, ActionKind, Activation, Gaussian, Layer
 from oal.deep.players import Shapes
+from oal.deep.replay import Batch
 
 if TYPE_CHECKING:
     from oal.deep.arrays import Actions, Float, Noise, Observations, PerRow
@@ -156,3 +157,48 @@ def chosen(
     policy = Gaussian(mean + own.mean, own.log_std)
     action, _, log_prob = nets.squashed(policy, noise)
     return Chosen(action, nets.gaussian_divergence(policy, Gaussian(mean, log_std)), from_old, -log_prob)
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# On the expert's path
+
+
+def expert_next(experts: Batch) -> np.ndarray:
+    """Rows of demonstrations, in order -> what the expert did next, [N, A]; NaN where its path ends."""
+    following = np.full_like(experts.action, np.nan)
+    if len(following) > 1:
+        goes_on = (experts.next_observation[:-1] == experts.observation[1:]).all(axis=-1) & ~(
+            experts.terminated[:-1] > 0
+        )
+        following[:-1][goes_on] = experts.action[1:][goes_on]
+    return following
+
+
+def parted(extra: "Float[jax.Array, 'B E']", actions: int) -> "tuple[jax.Array, jax.Array, jax.Array | None]":
+    """Part a batch's extra columns: the prior at s and at s' (2A or none each), and what the expert did at s'.
+
+    The last are there if the batch has transitions of the expert, and NaN on the other rows.
+    """
+    width = extra.shape[-1] // (2 * actions) * actions
+    return extra[:, :width], extra[:, width : 2 * width], extra[:, 2 * width :] if extra.shape[-1] > 2 * width else None
+
+
+def on_its_path(
+    value: "PerRow",
+    following: "Actions | None",
+    critics: Sequence[MLP],
+    successor: "Observations",
+    *,
+    kind: ActionKind,
+    layer_norm: bool,
+) -> "PerRow":
+    """Return the policy's cost-to-go at s', and on the expert's path no less than the expert's there.
+
+    The learner may never come to those very states, so nothing would tell the critics that leaving the path is not as
+    good as they think; and the better they think of it, the further the policy goes.
+    """
+    if following is None:
+        return value
+    known = ~jnp.isnan(following[:, 0])
+    kept = nets.critic_bound(critics, kind, successor, jnp.nan_to_num(following), layer_norm=layer_norm)
+    return jnp.where(known, jnp.maximum(value, kept), value)
