@@ -645,6 +645,8 @@ def test_impossible_settings_of_the_algorithm_are_refused(field: str, value: Any
         ({"warmup_steps": -1}, "warmup_steps"),
         ({"block": 0}, "block"),
         ({"updates_per_step": 0.001}, "updates_per_step"),
+        ({"updates_per_step": float("nan")}, "updates_per_step"),
+        ({"updates_per_step": float("inf")}, "updates_per_step"),
         ({"expert_fraction": 1.0}, "expert_fraction"),
         ({"expert_fraction": -0.1}, "expert_fraction"),
         ({"capacity": 100, "warmup_steps": 101}, "warmup_steps"),

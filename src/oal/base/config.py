@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin
@@ -47,7 +48,8 @@ def _like(field: dataclasses.Field, value: Any, name: str) -> Any:
         made = _made(kind, value)
         if made is not _UNFIT:
             return made
-    words = " or ".join("None" if kind is NoneType else getattr(kind, "__name__", str(kind)) for kind in kinds)
+    called = {NoneType: "None", float: "a finite float"}
+    words = " or ".join(called.get(kind, getattr(kind, "__name__", str(kind))) for kind in kinds)
     like = "" if field.default is dataclasses.MISSING else f", as in {field.default!r}"
     raise InputError(f"{name} is {value!r}: {words} is needed{like}")
 
@@ -60,8 +62,11 @@ def _made(kind: Any, value: Any) -> Any:
         return _UNFIT if _UNFIT in items else tuple(items)
     if isinstance(value, bool) and kind is not bool:
         return _UNFIT
-    if kind is float and isinstance(value, int):
-        return float(value)
+    if kind is float and isinstance(value, (int, float)):
+        try:
+            return float(value) if math.isfinite(value) else _UNFIT
+        except OverflowError:  # a whole number beyond all floats
+            return _UNFIT
     if kind is int and isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, kind) else _UNFIT

@@ -72,7 +72,8 @@ class ReplayConfig:
                 "be learned; lower it or raise capacity"
             )
         at_least("block", self.block, 1)
-        if round(self.block * self.updates_per_step) < 1:
+        updates = self.block * self.updates_per_step
+        if not math.isfinite(updates) or round(updates) < 1:
             raise InputError(
                 f"updates_per_step is {self.updates_per_step}: a block of {self.block} steps needs an update"
             )
