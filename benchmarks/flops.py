@@ -57,13 +57,15 @@ def mirror(
     hidden: Sequence[int],
     batch_size: int,
     cost_hidden: Sequence[int] | None = None,
+    *,
+    experts: int = 0,
 ) -> float:
-    """One update of mirror descent towards a prior: that of soft actor-critic, the old actor, the expert's next actions
-    in both target critics, and the cost network.
+    """One update of mirror descent towards a prior: that of soft actor-critic, the old actor, the next actions of the
+    expert in both target critics for its `experts` rows, and the cost network.
 
     The prior itself is computed once for each step, on the host.
     """
     old_actor = sum(products([observation_size, *hidden, 2 * action_size], batch_size))
-    expert = 2 * sum(products([observation_size + action_size, *hidden, 1], batch_size))
+    expert = 2 * sum(products([observation_size + action_size, *hidden, 1], experts))
     costs = charged(observation_size + action_size, cost_hidden, batch_size)
     return sac(observation_size, action_size, hidden, batch_size) + old_actor + expert + costs

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from update_worker import drawn_rows, matmul_ceiling, players
+from update_worker import matmul_ceiling, players
 
 from oal.base import console, files, runtime
 from oal.base.provenance import provenance
@@ -76,18 +76,18 @@ def _classified(code: str, shape: list[int], product: tuple[float, bool] | None)
 
 
 def measured(
-    init: Any, block: Any, view: Any, *, columns: int, updates: int, repeats: int
+    init: Any, block: Any, given: tuple[Any, ...], *, updates: int, repeats: int
 ) -> dict[str, dict[str, float]]:
     """Profile a block; return microseconds and operations of an update by kind."""
     import jax
 
-    rows, state = drawn_rows(updates, columns), init(0)
-    known = operations(block.lower(*state, rows, view).compile().as_text())
-    *state, _ = jax.block_until_ready(block(*state, rows, view))
+    state = init(0)
+    known = operations(block.lower(*state, *given).compile().as_text())
+    *state, _ = jax.block_until_ready(block(*state, *given))
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             for _ in range(repeats):
-                *state, _ = jax.block_until_ready(block(*state, rows, view))
+                *state, _ = jax.block_until_ready(block(*state, *given))
         (trace,) = Path(folder).glob("**/*.xplane.pb")
         data = jax.profiler.ProfileData.from_file(str(trace))
         durations: dict[str, list[float]] = collections.defaultdict(list)
@@ -116,8 +116,8 @@ def main() -> None:
     runtime.set_threads(1)
     ceiling = matmul_ceiling()
     table = []
-    for name, (init, block, view, _, columns) in players().items():
-        kinds = measured(init, block, view, columns=columns, updates=options.updates, repeats=options.repeats)
+    for name, (init, block, _, given) in players().items():
+        kinds = measured(init, block, given(options.updates), updates=options.updates, repeats=options.repeats)
         whole = sum(row["microseconds"] for row in kinds.values())
         for kind, row in sorted(kinds.items(), key=lambda item: -item[1]["microseconds"]):
             table.append(

@@ -8,12 +8,10 @@ import inspect
 import json
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from common import memory_megabytes
-
-if TYPE_CHECKING:
-    import numpy as np
 
 SIZES = (17, 6)
 """Of HalfCheetah's observations and actions."""
@@ -46,7 +44,7 @@ def matmul_ceiling(size: int = 1024, products: int = 24, trials: int = TRIALS) -
 
 
 def seeds_together(
-    init: Callable[[int], Any], compiled: Callable[..., Any], view: Any, rows: Any, *, repeats: int
+    init: Callable[[int], Any], compiled: Callable[..., Any], given: tuple[Any, ...], *, repeats: int
 ) -> dict[str, list[float]]:
     """Time a block of updates of several seeds, one after the other and as one vectorised program."""
     import jax
@@ -56,24 +54,25 @@ def seeds_together(
 
     states = [init(seed) for seed in range(SEEDS)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
-    together = jax.vmap(inspect.unwrap(compiled), in_axes=(0, 0, None, None))
+    together = jax.vmap(inspect.unwrap(compiled), in_axes=(0, 0, None, None, None))
     vectorised = jax.jit(together, donate_argnums=(0, 1), compiler_options=runtime.compiler_options())
-    *stacked, _ = jax.block_until_ready(vectorised(*stacked, rows, view))
+    *stacked, _ = jax.block_until_ready(vectorised(*stacked, *given))
     seconds: dict[str, list[float]] = {"one after the other": [], "vectorised": []}
     for _ in range(repeats):
         start = time.perf_counter()
-        states = [jax.block_until_ready(compiled(*state, rows, view))[:2] for state in states]
+        states = [jax.block_until_ready(compiled(*state, *given))[:2] for state in states]
         seconds["one after the other"].append(time.perf_counter() - start)
         start = time.perf_counter()
-        *stacked, _ = jax.block_until_ready(vectorised(*stacked, rows, view))
+        *stacked, _ = jax.block_until_ready(vectorised(*stacked, *given))
         seconds["vectorised"].append(time.perf_counter() - start)
     return seconds
 
 
 def players() -> dict[str, tuple[Any, ...]]:
-    """Return each player's (state, key) from a seed, compiled block, costs, work of an update, and columns of a prior.
+    """Return each player's (state, key) from a seed, compiled block, work of an update, and what a block of so many
+    updates is given besides.
 
-    The default preset's MDPO learns with clones as its prior, the other two without one.
+    The default preset's MDPO learns with clones as its prior and with the expert's rows, the other two without.
     """
     import flops
     import numpy as np
@@ -102,30 +101,38 @@ def players() -> dict[str, tuple[Any, ...]]:
         assert isinstance(config, OffPolicyConfig)
         assert isinstance(cost, NetworkConfig)
         charge = cost_player(cost).sized(*SIZES, config.gamma)
-        count, columns = (flops.mdpo, 0) if name == "paper" else (flops.mirror, 5 * SIZES[1])
+        sizes = (*SIZES, config.hidden, config.batch_size)
+        if name == "paper":
+            work, beside = flops.mdpo(*sizes, cost.hidden), {}
+        else:
+            assert learner.replay_config is not None
+            experts = round(learner.replay_config.expert_fraction * config.batch_size)
+            work = flops.mirror(*sizes, cost.hidden, experts=experts)
+            beside = {"columns": 4 * SIZES[1], "experts": experts}
         return (
             *started_and_compiled(policy_player("mdpo", name)(config), charge),
-            charge.init(0, pairs).view,
-            count(*SIZES, config.hidden, config.batch_size, cost.hidden),
-            columns,
+            work,
+            partial(given, charge.init(0, pairs).view, **beside),
         )
 
     sac = SACConfig(batch_size=BATCH_SIZE)
     work_of_sac = flops.sac(*SIZES, sac.hidden, sac.batch_size)
     return {
-        "SAC": (*started_and_compiled(SAC(sac), recorded_cost), None, work_of_sac, 0),
+        "SAC": (*started_and_compiled(SAC(sac), recorded_cost), work_of_sac, partial(given, None)),
         "MDPO": mdpo("default"),
         "MDPO with the paper's settings": mdpo("paper"),
     }
 
 
-def drawn_rows(updates: int, columns: int = 0) -> "np.ndarray":
-    """Return made-up rows of a replay memory, a batch for each update, with a prior's columns and the expert's next
-    actions beside them."""
+def given(view: Any, updates: int, *, columns: int = 0, experts: int = 0) -> tuple[Any, ...]:
+    """Return made-up rows of a replay memory, a batch for each update with a prior's columns beside it, the costs, and
+    the expert's next actions."""
     import numpy as np
 
-    shape = (updates, BATCH_SIZE, 2 * SIZES[0] + SIZES[1] + 2 + columns)
-    return np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(updates, BATCH_SIZE, 2 * SIZES[0] + SIZES[1] + 2 + columns)).astype(np.float32)
+    following = rng.normal(size=(updates, experts, SIZES[1])).astype(np.float32) if experts else None
+    return rows, view, following
 
 
 def main() -> None:
@@ -141,28 +148,27 @@ def main() -> None:
     import jax
 
     games = players()
-    rows = {name: drawn_rows(options.updates, columns) for name, (*_, columns) in games.items()}
+    drawn = {name: given(options.updates) for name, (*_, given) in games.items()}
     states = {
-        name: jax.block_until_ready(block(*init(0), rows[name], view))[:2]
-        for name, (init, block, view, *_) in games.items()
+        name: jax.block_until_ready(block(*init(0), *drawn[name]))[:2] for name, (init, block, *_) in games.items()
     }
     measured: dict[str, dict[str, list[float]]] = {
         name: {"milliseconds": [], "ceiling": [], "share": []} for name in games
     }
     for _ in range(options.repeats):
-        for name, (_, block, view, work, _) in games.items():
+        for name, (_, block, work, _) in games.items():
             ceiling, trials = matmul_ceiling(), []
             for _ in range(TRIALS):
                 start = time.perf_counter()
-                *states[name], _ = jax.block_until_ready(block(*states[name], rows[name], view))
+                *states[name], _ = jax.block_until_ready(block(*states[name], *drawn[name]))
                 trials.append((time.perf_counter() - start) / options.updates)
             seconds = min(trials)
             measured[name]["milliseconds"].append(1e3 * seconds)
             measured[name]["ceiling"].append(ceiling / 1e9)
             measured[name]["share"].append(work / seconds / ceiling)
-    init, block, view, *_ = games["MDPO"]
-    together = seeds_together(init, block, view, rows["MDPO"], repeats=options.repeats)
-    updates = {name: {**values, "gigaflop": games[name][3] / 1e9} for name, values in measured.items()}
+    init, block, *_ = games["MDPO"]
+    together = seeds_together(init, block, drawn["MDPO"], repeats=options.repeats)
+    updates = {name: {**values, "gigaflop": games[name][2] / 1e9} for name, values in measured.items()}
     print(json.dumps({"updates": updates, "seeds": together, "peak_memory_megabytes": memory_megabytes("VmHWM")}))
 
 

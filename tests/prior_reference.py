@@ -40,11 +40,8 @@ def batch_of(
         both = [ensemble.columns(observation), ensemble.columns(successor)]
     terminated = (rng.random(size) < 0.3).astype(np.float32)
     cost = rng.normal(size=size).astype(np.float32)
-    if experts:
-        following = np.full_like(action, np.nan)
-        following[-experts:] = action[rng.permutation(size)[:experts]]
-        both = [*both, following]
-    return Batch(observation, action, cost, successor, terminated, np.concatenate(both, axis=1))
+    following = action[rng.permutation(size)[:experts]] if experts else None
+    return Batch(observation, action, cost, successor, terminated, np.concatenate(both, axis=1), following)
 
 
 def outputs(network: Any, x: np.ndarray, *, activation: str = "relu", layer_norm: bool = False) -> np.ndarray:

@@ -12,6 +12,7 @@ import pytest
 from gymnasium import spaces
 
 from oal import demos, envs
+from oal.base import seeding
 from oal.deep import bc, nets
 from oal.deep.bc import PAPER_BC, BCConfig, clone, scheduled_adam
 from oal.deep.policy import Policy
@@ -117,6 +118,69 @@ def test_a_clone_is_as_wide_as_the_demonstrated_actions_say(rng) -> None:
         expected = np.log(config.width * np.maximum(scaled.std(axis=0), 1e-3))
         log_std = nets.gaussian(found, fresh).log_std
         np.testing.assert_allclose(log_std, np.tile(expected, (20, 1)), rtol=1e-4)
+
+
+def joined(shown: list[Trajectory]) -> tuple[np.ndarray, np.ndarray]:
+    """Observations and encoded actions of all of them."""
+    actions = np.concatenate([each.actions for each in shown])
+    return np.concatenate([each.observations for each in shown]), (actions - np.float32([0.0, 1.0])) / 2.0
+
+
+def log_stds(found: nets.MLP) -> np.ndarray:
+    return np.asarray(nets.gaussian(found, jnp.zeros((1, 3))).log_std)[0]
+
+
+def test_a_clone_may_be_as_wide_as_it_is_off_on_pairs_it_has_not_seen(rng) -> None:
+    """Parts, clones of the others and their errors, one by one; a tutor with noise is known no better than that."""
+    shown = demonstrations(rng, 8, std=(0.05, 0.4))
+    observation, action = joined(shown)
+    config = replace(QUICK, epochs=20, width=None)
+    starts = bc.start_members(SPEC, (16,), 2, seed=5)
+    members, _ = bc.clone_members(starts, shown, spec=SPEC, config=config, seed=5)
+
+    part = seeding.generator(5, "cloning-parts").permutation(400) % 5
+    errors = []
+    for i in range(5):
+        seen = [Trajectory(observation[part != i], in_units(action[part != i]), truncated=True)]
+        # the same pairs in another order and from another stream: as good a clone, not the same one
+        alone, _ = clone(starts[i % 2], seen, spec=SPEC, config=replace(config, width=1.0), seed=i)
+        for x, a in zip(observation[part == i], action[part == i], strict=True):
+            errors.append((np.tanh(np.asarray(nets.mlp(alone, x))[:2]) - a) ** 2)
+    expected = 0.5 * np.log(np.mean(errors, axis=0))
+    for member in members:
+        np.testing.assert_allclose(log_stds(member), expected, atol=0.15)
+    noise = np.std(action - np.tanh(teacher(observation)), axis=0)
+    assert (np.exp(log_stds(members[0])) > 0.9 * noise).all()
+    assert np.exp(log_stds(members[0]))[1] < 1.5 * noise[1]
+
+
+def test_each_member_learns_from_the_pairs_at_its_places_only(rng) -> None:
+    observation, action = joined(demonstrations(rng, 2))
+    places = np.stack([np.arange(0, 60), np.arange(40, 100)])
+    starts = [actor(seed=0), actor(seed=1)]
+
+    def fitted(actions: np.ndarray, **more) -> list[nets.MLP]:
+        config = replace(QUICK, epochs=5)
+        about = {"spec": SPEC, "config": config, "activation": "relu", "seed": 0, "stream": "x", "progress_bar": False}
+        return bc._fitted(starts, (observation, actions), None, **about, **more)[0]
+
+    first, second = fitted(action, places=places)
+    changed = action.copy()
+    changed[60:] = 0.3
+    again, other = fitted(changed, places=places)
+    assert same(first, again)
+    assert not same(second, other)
+    everywhere = fitted(action, places=np.tile(np.arange(100), (2, 1)))
+    for one, all_pairs in zip(everywhere, fitted(action), strict=True):
+        for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(all_pairs), strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_four_pairs_are_too_few_to_hold_some_back(rng) -> None:
+    """Then a clone is as wide as the actions vary."""
+    short = [Trajectory(each.observations[:4], each.actions[:4], truncated=True) for each in demonstrations(rng, 1)]
+    found, _ = clone(actor(), short, spec=SPEC, config=replace(QUICK, epochs=2, width=None))
+    np.testing.assert_allclose(log_stds(found), np.log(joined(short)[1].std(axis=0)), rtol=1e-4)
 
 
 def test_discrete_actions_are_recovered_with_their_chances(rng) -> None:

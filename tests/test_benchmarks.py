@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from oal import demos
 from oal.deep import nets
 from oal.deep.costs import NeuralConfig, cost_player
 from oal.deep.mdpo import MDPOConfig, init_mdpo, mdpo_update
@@ -30,10 +31,11 @@ SHAPES = Shapes("continuous", 17, 6)
 ROWS = 32
 
 
-def batch(columns: int = 0) -> Batch:
-    observation, following = np.zeros((2, ROWS, 17), np.float32)
+def batch(columns: int = 0, experts: int = 0) -> Batch:
+    observation, successor = np.zeros((2, ROWS, 17), np.float32)
     action, nothing = np.zeros((ROWS, 6), np.float32), np.zeros(ROWS, np.float32)
-    return Batch(observation, action, nothing, following, nothing, np.zeros((ROWS, columns), np.float32))
+    following = action[:experts] if experts else None
+    return Batch(observation, action, nothing, successor, nothing, np.zeros((ROWS, columns), np.float32), following)
 
 
 def noise(draws: int) -> np.ndarray:
@@ -95,31 +97,32 @@ def test_flops_of_mdpo_are_those_of_its_update(frozen_critic):
     assert product_flops(update, state, view) == flops.mdpo(17, 6, config.hidden, ROWS, cost.hidden)
 
 
-@pytest.mark.parametrize("columns", [6, 30], ids=["uniform", "clones"])
-def test_flops_of_mirror_descent_are_those_of_its_update(columns, monkeypatch):
+@pytest.mark.parametrize("experts", [0, 8])
+@pytest.mark.parametrize("columns", [0, 24], ids=["uniform", "clones"])
+def test_flops_of_mirror_descent_are_those_of_its_update(columns, experts, monkeypatch):
     import flops
 
     # without layer norm, see above
     for name in ("critic_bound", "critic_regression"):
         plain = getattr(nets, name)
         monkeypatch.setattr(nets, name, lambda *parts, layer_norm, plain=plain, **more: plain(*parts, **more))
-    config = MirrorConfig(hidden=(64, 32), batch_size=ROWS)
+    config, rows = MirrorConfig(hidden=(64, 32), batch_size=ROWS), batch(columns, experts)
     found = product_flops(
-        lambda state: mirror_update(state, batch(columns), jnp.float32(0.0), noise(2), shapes=SHAPES, config=config),
+        lambda state: mirror_update(state, rows, jnp.float32(0.0), noise(2), shapes=SHAPES, config=config),
         jax.eval_shape(lambda: init_mirror(0, SHAPES, config)[0]),
     )
-    assert found == flops.mirror(17, 6, config.hidden, ROWS)
-    assert flops.mirror(17, 6, config.hidden, ROWS, (20, 10)) - found == 2.0 * ROWS * (23 * 20 + 20 * 10 + 10)
+    assert found == flops.mirror(17, 6, config.hidden, ROWS, experts=experts)
+    charged = flops.mirror(17, 6, config.hidden, ROWS, (20, 10), experts=experts)
+    assert charged - found == 2.0 * ROWS * (23 * 20 + 20 * 10 + 10)
 
 
 def test_every_player_of_the_update_benchmark_takes_its_rows():
     import update_worker
 
-    for init, block, view, work, columns in update_worker.players().values():
+    for init, block, work, given in update_worker.players().values():
         assert work > 0.0
-        rows = update_worker.drawn_rows(2, columns)
         state = jax.eval_shape(lambda init=init: init(0))
-        _, _, metrics = jax.eval_shape(block, *state, rows, view)
+        _, _, metrics = jax.eval_shape(block, *state, *given(2))
         assert "critic_loss" in metrics
 
 
@@ -457,3 +460,16 @@ def test_critics_are_set_beside_what_whole_episodes_went_on_to_pay(tmp_path):
     assert every["paid"] == pytest.approx(np.mean(paid), rel=1e-4)
     assert first["paid"] == pytest.approx(np.mean(starts), rel=1e-4)
     assert critics.costs_to_go(np.array([1.0, 2.0]), 4.0, 0.5).tolist() == [3.0, 4.0]
+
+
+def test_widths_are_shares_of_how_much_the_actions_vary(monkeypatch):
+    """The clone's own width, undone: dimension by dimension."""
+    import widths
+
+    from oal.deep import bc
+
+    monkeypatch.setattr(bc, "unseen_error", lambda *_, **__: np.array([0.02]))
+    shown = demos.load("InvertedPendulum-v5")[:1]
+    assert widths.widths("InvertedPendulum-v5", shown, updates=1) == pytest.approx(
+        0.02 / (shown[0].actions.std(axis=0) / 3.0), rel=1e-3
+    )

@@ -225,14 +225,19 @@ def test_the_cost_stays_as_it_is_during_the_warm_up() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_cloned_policy_is_as_wide_as_the_preset_says(policy: str) -> None:
-    learner = make(policy)
+@pytest.mark.parametrize("width", [0.5, None])
+def test_a_cloned_policy_is_as_wide_as_its_clones(policy: str, width: float | None) -> None:
+    learner = make(policy, settings={"bc.width": width})
     learner.pretrain()
     _, found = np.split(
         learner.player.actor.outputs(np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)), 2, 1
     )
     actions = np.concatenate([each.action for each in learner._episodes])
-    np.testing.assert_allclose(found, np.tile(np.log(0.25 * actions.std(axis=0)), (5, 1)), atol=1e-4)
+    expected = np.log(0.5 * actions.std(axis=0))
+    if width is None:  # as far off as clones are on what they have not seen: tests/test_bc.py
+        expected = learner.player.ensemble.members[0][-1].bias[actions.shape[1] :]  # pyright: ignore
+        assert not np.allclose(expected, np.log(0.25 * actions.std(axis=0)), atol=0.1)
+    np.testing.assert_allclose(found, np.tile(expected, (5, 1)), atol=1e-4)
 
 
 def test_the_true_cost_is_for_testing_the_policy_player_alone() -> None:

@@ -127,9 +127,7 @@ def test_an_update_agrees_with_plain_loops(
         value = worst_cost(shapes, state.target_critics, y, action, layer_norm=True, spreads=feared)
         value += alpha * (divergence - usual)
         if b >= 16 - experts:  # leaving the expert's path is not thought better than staying on it
-            stays = worst_cost(
-                shapes, state.target_critics, y, rows.extra[b, 2 * half :], layer_norm=True, spreads=feared
-            )
+            stays = worst_cost(shapes, state.target_critics, y, rows.following[b - 16], layer_norm=True, spreads=feared)
             held += stays > value
             value = max(value, stays)
         value = 0.4 / (1 - 0.9) if rows.terminated[b] else value
@@ -162,11 +160,13 @@ def test_an_update_agrees_with_plain_loops(
         np.testing.assert_allclose(slow, 0.995 * old + 0.005 * new, atol=2e-6)
 
 
-def player(shapes: Shapes, config: Any = CONFIG, capacity: int = 40, experts: int = 0) -> WithPrior:
+def player(
+    shapes: Shapes, config: Any = CONFIG, capacity: int = 40, experts: int = 0, shown: np.ndarray | None = None
+) -> WithPrior:
     memory = Replay(capacity, 3, shapes.action_size)
     rng = np.random.default_rng(3)
-    rows = rng.normal(size=(experts, memory.rows.shape[1])).astype(np.float32)
-    replay = ReplayConfig(capacity=capacity, warmup_steps=8, block=4, expert_fraction=0.25 if experts else 0.0)
+    rows = rng.normal(size=(experts, memory.rows.shape[1])).astype(np.float32) if shown is None else shown
+    replay = ReplayConfig(capacity=capacity, warmup_steps=8, block=4, expert_fraction=0.25 if len(rows) else 0.0)
     made = (SAC if isinstance(config, SACConfig) else Mirror)(config, replay)
     made.begin(Game(shapes, 0, 3, memory, recorded_cost, rows))
     return made
@@ -206,15 +206,15 @@ def test_columns_stay_beside_their_steps(shapes: Shapes, rng: np.random.Generato
         kept = (observation[valid], action[valid], np.zeros(valid.sum()), successor[valid], nothing[valid])
         made.memory.add(*kept)
     assert len(made.memory) == made.memory.capacity
-    rows = made._rows()
+    rows, following = made._rows()
     assert rows.shape[:2] == (4, 16)
     cut = made.memory.unpack(rows.reshape(-1, rows.shape[-1]))
     expected = np.concatenate(
         [made.ensemble.columns(cut.observation), made.ensemble.columns(cut.next_observation)], axis=1
     )
-    columns, following = np.split(cut.extra, [expected.shape[1]], axis=1)
-    np.testing.assert_allclose(columns, expected, atol=1e-5)
-    assert following.shape == cut.action.shape
+    np.testing.assert_allclose(cut.extra, expected, atol=1e-5)
+    assert following is not None
+    assert following.shape == (4, 4, shapes.action_size)
     assert np.isnan(following).all(), "no two of these rows follow each other"
 
 
@@ -236,22 +236,22 @@ def test_what_the_expert_did_next_is_known_within_an_episode(rng: np.random.Gene
     assert prior.expert_next(Batch(*(np.asarray(part)[:0] for part in experts[:5]))).shape == (0, 2)
 
 
-@pytest.mark.parametrize("with_prior", [True, False], ids=["clones", "uniform"])
 @BOTH
-def test_extra_columns_are_parted_as_they_were_joined(
-    shapes: Shapes, with_prior: bool, rng: np.random.Generator
-) -> None:
-    ensemble = Ensemble(shapes.kind, members(shapes)) if with_prior else None
-    width = 2 * shapes.action_size if with_prior else 0
-    for experts in (0, 5):
-        batch = batch_of(shapes, rng, ensemble, experts=experts)
-        now, then, following = prior.parted(jnp.asarray(batch.extra), shapes.action_size)
-        np.testing.assert_array_equal(now, batch.extra[:, :width])
-        np.testing.assert_array_equal(then, batch.extra[:, width : 2 * width])
-        if experts:
-            np.testing.assert_array_equal(following, batch.extra[:, 2 * width :])
-        else:
-            assert following is None
+def test_the_experts_next_actions_are_drawn_with_their_rows(shapes: Shapes, rng: np.random.Generator) -> None:
+    """The last rows of every batch are demonstrated steps, each with what the expert did after it."""
+    path = rng.normal(size=(7, 3)).astype(np.float32)
+    action = batch_of(shapes, rng, None, size=6).action
+    demonstrated = Replay(6, 3, shapes.action_size)
+    demonstrated.add(path[:-1], action, np.zeros(6), path[1:], np.zeros(6))
+    made = player(shapes, shown=demonstrated.rows)
+    made.memory.add(*batch_of(shapes, rng, None, size=9)[:5])
+    rows, following = made._rows()
+    assert following is not None
+    drawn = made.memory.unpack(rows[:, -4:]).observation.reshape(-1, 3)
+    for state, then in zip(drawn, following.reshape(-1, shapes.action_size), strict=True):
+        (place,) = np.flatnonzero((path == state).all(axis=1))
+        np.testing.assert_array_equal(then, action[place + 1] if place < 5 else np.full_like(then, np.nan))
+    assert np.isfinite(following).any()
 
 
 @pytest.mark.parametrize("weight, near", [(100.0, True), (0.0, False)])

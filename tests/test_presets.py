@@ -229,7 +229,7 @@ def test_every_player_of_the_default_preset_starts_from_the_same_clones() -> Non
         assert (config.bc_config.updates, config.bc_config.members) == (3_000, 5)
         if policy != "sac":  # whose temperature weighs the prior
             assert field(config, "policy.prior_weight") == (0.08 if policy in OFF_POLICY else 0.1)
-        assert field(config, "bc.width") == 0.25
+        assert field(config, "bc.width") is None, "as wide as they are off"
         assert field(config, "cost.scale") == "evidence"
         assert field(config, "cost.absorbing") == 1.3
 

@@ -58,7 +58,7 @@ def test_sqil_writes_a_constant_for_each_side_into_the_memory():
     costs = made.memory.unpack(made.memory.rows[:30]).cost
     assert (costs == 0.0).all(), "the learner's steps earn nothing, whatever the environment pays"
     assert (made.memory.unpack(made.expert.rows).cost == -1.0).all()
-    rows = made.memory.unpack(made.player._rows())  # pyright: ignore
+    rows = made.memory.unpack(made.player._rows()[0])  # pyright: ignore
     assert rows.cost.mean() == pytest.approx(-0.5), "half of each batch are the expert's"
     charge = made.cost_player(None, rows)
     np.testing.assert_array_equal(charge.cost, rows.cost)

@@ -168,7 +168,7 @@ def test_an_update_with_clones_agrees_with_plain_loops(shapes: Shapes, rng: np.r
     state, ensemble = with_clones(shapes)
     batch, noise = batch_of(shapes, rng, ensemble, experts=8), np.asarray(noise_for(shapes, 16))
     after, metrics = compiled_update(shapes, CLONED)(state, batch, jnp.float32(0.4), noise)
-    now, then, following = np.split(batch.extra, [2 * shapes.action_size, 4 * shapes.action_size], axis=1)
+    now, then = np.split(batch.extra, 2, axis=1)
     target_mean, critic_loss, actor_loss, divergences = 0.0, 0.0, 0.0, []
     successors = [policy_at(shapes, state.actor, batch.next_observation[b], then[b], noise[0, b]) for b in range(16)]
     usual = sum(divergence for _, _, divergence in successors) / 16  # what the absorbing state is charged too
@@ -177,7 +177,7 @@ def test_an_update_with_clones_agrees_with_plain_loops(shapes: Shapes, rng: np.r
         _, action, divergence = successors[b]
         value = worst_cost(shapes, state.target_critics, y, action, layer_norm=True) + 0.3 * (divergence - usual)
         if b >= 8:  # the expert's
-            value = max(value, worst_cost(shapes, state.target_critics, y, following[b], layer_norm=True))
+            value = max(value, worst_cost(shapes, state.target_critics, y, batch.following[b - 16], layer_norm=True))
         target = batch.cost[b] + 0.9 * (0.4 / (1 - 0.9) if batch.terminated[b] else value)
         target_mean += target / 16
         for critic in state.critics:

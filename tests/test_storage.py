@@ -2,6 +2,7 @@
 
 import shutil
 import socket
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -319,34 +320,53 @@ def test_a_node_without_the_environments_module_says_so(tmp_path):
     assert "Traceback" not in status["error"]
 
 
+HEAD = """
+import sys
+from ray.cluster_utils import Cluster
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "gcs_server_port": int(sys.argv[1])})
+print(cluster.address, flush=True)
+sys.stdin.readline()
+cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
+"""
+
+
+def ray_head(port: int) -> tuple[subprocess.Popen[str], str]:
+    """Start a head with one core in a process of its own, and return its address; a line to it kills all of it."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HEAD, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    return process, next(line.strip() for line in process.stdout if line.strip().endswith(f":{port}"))
+
+
 @pytest.mark.slow
 def test_a_cluster_whose_head_dies_and_comes_back_finishes_the_sweep(tmp_path, monkeypatch):
     """Ray itself: the head and all its workers are killed in the middle, and a new one answers at the same address."""
     pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
     undisturbed = tiny(tmp_path / "inline", seed=[0])
     undisturbed.go(Processes(1))
     with socket.create_server(("127.0.0.1", 0)) as free:
-        place = {"num_cpus": 1, "gcs_server_port": free.getsockname()[1]}
-    clusters = [Cluster(initialize_head=True, head_node_args=place)]
+        port = free.getsockname()[1]
+    heads = [ray_head(port)]
     sweep = tiny(tmp_path / "cluster", seed=[0])
     folder = RunFolder(sweep.runs()[0].folder)
 
     def fall() -> None:
         until(lambda: folder.checkpoint.exists())
-        clusters[0].head_node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
-        clusters.append(Cluster(initialize_head=True, head_node_args=place))
+        heads[0][0].communicate("now\n")
+        heads.append(ray_head(port))
 
     falling = threading.Thread(target=fall)
     falling.start()
     monkeypatch.setattr(executors, "HEAD_SECONDS", 0.5)
     try:
-        summary = sweep.go(RayCluster(clusters[0].address))
+        summary = sweep.go(RayCluster(heads[0][1]))
         falling.join()
     finally:
-        for each in clusters:
-            each.shutdown()
+        for process, _ in heads:
+            if process.poll() is None:
+                process.communicate("now\n")
+    assert len(heads) == 2
     assert summary.complete, summary
     assert results(sweep) == results(undisturbed)
     assert "resumes at step" in (folder.path / executors.LOG).read_text()

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 EPOCHS_PER_DISPATCH = 10
 STD_FLOOR = 1e-3
 """Actions that hardly vary are taken to vary so much, in [-1, 1]: a clone of a constant still has a width."""
+PARTS = 5
+"""Pairs are dealt into so many parts, to see how far off clones of all but one are on that one."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,10 @@ class BCConfig:
     """The actor is the exponential average of the weights over the updates, with this decay; 0: the last weights."""
     members: int = 1
     """Actors fitted side by side in one program, each from its own start and in its own order; an ensemble."""
-    width: float = 0.25
+    width: float | None = 0.25
     """Standard deviation that a clone's Gaussian is left with, so that it can be sampled from and explores, in those of
-    the demonstrated actions (each dimension its own); the prior's where all clones agree."""
+    the demonstrated actions (each dimension its own); the prior's where all clones agree. None: how far off clones are
+    on pairs that they were not fitted to."""
     validation_fraction: float = 0.0
     """Share of the episodes that is kept for validation."""
 
@@ -61,8 +64,9 @@ class BCConfig:
         at_least("members", self.members, 1)
         choice("schedule", self.schedule, ("cosine", "cooldown", "constant"))
         for name in ("learning_rate", "width"):
-            if not getattr(self, name) > 0.0:
-                raise InputError(f"{name} is {getattr(self, name)}: it must be above 0")
+            value = getattr(self, name)
+            if value is not None and not value > 0.0:
+                raise InputError(f"{name} is {value}: it must be above 0")
         if not 0.0 <= self.average < 1.0:
             raise InputError(f"average is {self.average}: it must lie in [0, 1)")
         if not 0.0 <= self.validation_fraction < 1.0:
@@ -150,14 +154,23 @@ def averaged(average: MLP, actor: MLP, updates: "Scalar", decay: float) -> MLP:
 
 @lru_cache(maxsize=32)
 def _compile_epochs(spec: EnvSpec, config: BCConfig, activation: Activation) -> Callable[..., Any]:
-    """Compile (fits, training pairs, validation pairs or None, first epoch, keys [M, E]) -> (fits, two losses [M, E]).
+    """Compile (fits, training pairs, validation pairs or None, first epoch, keys [M, E], places [M, N] or None) ->
+    (fits, two losses [M, E]).
 
-    Members lie along the first axis of the fits; the second losses are those of the validation.
+    Members lie along the first axis of the fits, and each learns from the pairs at its places, or from all; the second
+    losses are those of the validation.
     """
     loss = loss_function(spec, activation)
 
-    def epochs(fits: _Fit, training: Pairs, validation: Pairs | None, first: "Scalar", keys: jax.Array) -> Any:
-        count = len(training[0])
+    def epochs(
+        fits: _Fit,
+        training: Pairs,
+        validation: Pairs | None,
+        first: "Scalar",
+        keys: jax.Array,
+        places: jax.Array | None = None,
+    ) -> Any:
+        count = len(training[0]) if places is None else places.shape[1]
         batch = min(config.batch_size, count)
         batches = count // batch
         adam = scheduled_adam(config, count)
@@ -169,22 +182,25 @@ def _compile_epochs(spec: EnvSpec, config: BCConfig, activation: Activation) -> 
             actor: Any = optax.apply_updates(actor, change)
             return (actor, optimiser, averaged(average, actor, done, config.average), done + 1.0), value
 
-        def epoch(carry: tuple[_Fit, jax.Array], key: jax.Array) -> tuple[Any, tuple[jax.Array, jax.Array]]:
+        def epoch(
+            own: jax.Array | None, carry: tuple[_Fit, jax.Array], key: jax.Array
+        ) -> tuple[Any, tuple[jax.Array, jax.Array]]:
             fit, done = carry
             # the pairs left over after the last whole batch are others in each epoch
             order = jax.random.permutation(key, count)[: batches * batch].reshape(-1, batch)
+            order = order if own is None else own[order]
             start = (fit.actor, fit.optimiser, fit.average, done)
             (actor, optimiser, average, done), values = jax.lax.scan(step, start, order)
             validated = jnp.float32(jnp.nan) if validation is None else loss(average, *validation)
             return (_Fit(actor, optimiser, average), done), (jnp.mean(values), validated)
 
-        def member(fit: _Fit, keys: jax.Array) -> Any:
-            (fit, _), losses = jax.lax.scan(epoch, (fit, first * float(batches)), keys)
+        def member(fit: _Fit, keys: jax.Array, own: jax.Array | None) -> Any:
+            (fit, _), losses = jax.lax.scan(partial(epoch, own), (fit, first * float(batches)), keys)
             return fit, *losses
 
         if len(keys) > 1:
-            return jax.vmap(member)(fits, keys)
-        alone = member(jax.tree.map(lambda leaf: leaf[0], fits), keys[0])
+            return jax.vmap(member)(fits, keys, places)
+        alone = member(*jax.tree.map(lambda leaf: leaf[0], (fits, keys, places)))
         return jax.tree.map(lambda leaf: leaf[None], alone)
 
     return jax.jit(epochs)
@@ -226,22 +242,75 @@ def clone_members(
     for actor in actors:
         _check_actor(actor, spec)
     training, validation = _split(demos, spec, config, seed)
+    fitted = partial(_fitted, spec=spec, config=config, activation=activation, seed=seed, progress_bar=progress_bar)
     if spec.kind == "continuous":
-        log_std = np.log(config.width * np.maximum(training[1].std(axis=0), STD_FLOOR))
-        actors = [_with_log_std(actor, log_std) for actor in actors]
-    adam, total = scheduled_adam(config, len(training[0])), epochs_of(config, len(training[0]))
+        if config.width is None:
+            width = unseen_error(actors, training, fitted, seed=seed, activation=activation)
+        else:
+            width = config.width * np.maximum(training[1].std(axis=0), STD_FLOOR)
+        actors = [_with_log_std(actor, np.log(width)) for actor in actors]
+    return fitted(actors, training, validation, stream="cloning", paused=paused)
+
+
+def unseen_error(
+    actors: Sequence[MLP],
+    pairs: Pairs,
+    fitted: Callable[..., tuple[list[MLP], History]],
+    *,
+    seed: int,
+    activation: Activation,
+) -> "Float[np.ndarray, 'A']":
+    """Return how far off clones are on pairs that they were not fitted to: the root of the mean square, per dimension.
+
+    The pairs are dealt into parts at random, and a clone of all but one is asked about that one.
+    """
+    observation, action = (np.asarray(each) for each in pairs)
+    count = len(action)
+    if count < PARTS:
+        return np.maximum(action.std(axis=0), STD_FLOOR)
+    part = seeding.generator(seed, "cloning-parts").permutation(count) % PARTS
+    others = [np.flatnonzero(part != each) for each in range(PARTS)]
+    places = np.stack([each[: min(map(len, others))] for each in others])
+    starts = [actors[i % len(actors)] for i in range(PARTS)]
+    clones, _ = fitted(starts, pairs, None, stream="cloning-parts", places=places)
+    error = np.empty_like(action)
+    for i, one in enumerate(clones):
+        unseen = part == i
+        host = nets.HostActor("continuous", one, activation=activation)
+        error[unseen] = host.mode(observation[unseen]) - action[unseen]
+    return np.maximum(np.sqrt(np.mean(error**2, axis=0)), STD_FLOOR)
+
+
+def _fitted(
+    actors: Sequence[MLP],
+    training: Pairs,
+    validation: Pairs | None,
+    *,
+    spec: EnvSpec,
+    config: BCConfig,
+    activation: Activation,
+    seed: int,
+    stream: str,
+    progress_bar: bool,
+    places: "Int[np.ndarray, 'M N'] | None" = None,
+    paused: PausedCloning | None = None,
+) -> tuple[list[MLP], History]:
+    """Fit actors side by side, each to the pairs at its places or to all."""
+    count = len(training[0]) if places is None else places.shape[1]
+    adam, total = scheduled_adam(config, count), epochs_of(config, count)
     fits = [_Fit(actor, adam.init(actor), actor) for actor in actors]
     fit: _Fit = jax.tree.map(lambda *leaves: jnp.stack(leaves), *fits)
     epochs = _compile_epochs(spec, config, activation)
-    data, held_out = jax.tree.map(jnp.asarray, (training, validation))
-    streams = [("cloning",), *(("cloning", i) for i in range(1, len(actors)))]
-    keys = jnp.stack([jax.random.split(jax.random.key(seeding.integer(seed, *stream)), total) for stream in streams])
+    data, held_out, own = jax.tree.map(jnp.asarray, (training, validation, places))
+    streams = [(stream,), *((stream, i) for i in range(1, len(actors)))]
+    keys = jnp.stack([jax.random.split(jax.random.key(seeding.integer(seed, *each)), total) for each in streams])
     fit, losses, validated = (fit, [], []) if paused is None else paused.taken(fit)
-    with console.progress(f"cloning {spec.env_id}", total, enabled=progress_bar) as advance:
+    what = "cloning" if places is None else "cloning parts of"
+    with console.progress(f"{what} {spec.env_id}", total, enabled=progress_bar) as advance:
         while len(losses) < total:
             done = len(losses)
             fit, new, new_validated = epochs(
-                fit, data, held_out, jnp.float32(done), keys[:, done : done + EPOCHS_PER_DISPATCH]
+                fit, data, held_out, jnp.float32(done), keys[:, done : done + EPOCHS_PER_DISPATCH], own
             )
             losses += np.asarray(new).mean(axis=0).tolist()
             validated += np.asarray(new_validated).mean(axis=0).tolist()

@@ -25,7 +25,7 @@ from oal.deep import nets
 from oal.deep.nets import MLP
 from oal.deep.offpolicy import OffPolicyConfig, WithPrior, copied
 from oal.deep.players import Shapes
-from oal.deep.prior import Chosen, chosen, on_its_path, parted
+from oal.deep.prior import Chosen, chosen, on_its_path
 from oal.deep.replay import Batch
 from oal.envs import bootstrap_target
 from oal.errors import InputError, at_least
@@ -116,12 +116,12 @@ def mirror_update(
     """Do one gradient step of critics and actor, then move the target critics and the average actor.
 
     `noise` is standard normal [2, B, A]: for the target's actions and for the actor's. Discrete actions need none.
-    `batch.extra` are the columns that `prior.parted` parts.
+    `batch.extra` are the prior's columns at s and at s', side by side; none for the uniform prior.
     """
     kind, alpha = shapes.kind, config.prior_weight
     adam = optax.adam(config.learning_rate)
     assert batch.extra is not None
-    prior, next_prior, following = parted(batch.extra, shapes.action_size)
+    prior, next_prior = jnp.split(batch.extra, 2, axis=-1)
     if prior.shape[-1] > 0:  # the uniform prior knows nothing that would be worth waiting for
         alpha *= 1.0 + config.prior_updates / (1.0 + state.updates)
     observation, successor = batch.observation, batch.next_observation
@@ -133,7 +133,7 @@ def mirror_update(
     next_value = alpha * (then.from_prior - jnp.mean(then.from_prior)) + nets.critic_bound(
         state.target_critics, kind, successor, then.action, layer_norm=True
     )
-    next_value = on_its_path(next_value, following, state.target_critics, successor, kind=kind, layer_norm=True)
+    next_value = on_its_path(next_value, batch, state.target_critics, kind=kind, layer_norm=True)
     target = bootstrap_target(batch.cost, next_value, batch.terminated, config.gamma, absorbing_cost)
     critic_value, gradient = nets.critic_regression(
         state.critics, kind, observation, batch.action, target, layer_norm=True

@@ -115,21 +115,25 @@ def compile_block(
 ) -> Callable[..., tuple[Any, "KeyData", Metrics]]:
     """Compile (state, key, rows [G, B, W], cost parameters) -> (state, key, mean metrics): G updates in one scan.
 
+    A fifth argument, `following` [G, K, A], is what the expert did next in the last K rows (see `Batch`).
     The state and the key are donated: the caller must not use those it passed in. The call returns at once; reading a
     result waits for it. Equal settings share one compiled program.
     """
     noise_size = shapes.action_size if shapes.kind == "continuous" else 0
 
-    def block(state: Any, key: "KeyData", rows: jax.Array, cost_params: Any) -> tuple[Any, "KeyData", Metrics]:
+    def block(
+        state: Any, key: "KeyData", rows: jax.Array, cost_params: Any, following: jax.Array | None = None
+    ) -> tuple[Any, "KeyData", Metrics]:
         key, noise = draw_noise(key, (rows.shape[0], draws, rows.shape[1], noise_size))
 
-        def body(state: Any, drawn: tuple[jax.Array, jax.Array]) -> tuple[Any, Metrics]:
-            rows, noise = drawn
+        def body(state: Any, drawn: tuple[jax.Array, jax.Array | None, jax.Array]) -> tuple[Any, Metrics]:
+            rows, following, noise = drawn
             batch = unpack(rows, shapes.observation_size, shapes.action_size)
             cost, absorbing = charge(cost_params, batch)
-            return update(state, batch._replace(cost=cost), absorbing, noise, shapes=shapes, config=config)
+            batch = batch._replace(cost=cost, following=following)
+            return update(state, batch, absorbing, noise, shapes=shapes, config=config)
 
-        state, metrics = jax.lax.scan(body, state, (rows, noise))
+        state, metrics = jax.lax.scan(body, state, (rows, following, noise))
         return state, key, jax.tree.map(jnp.mean, metrics)
 
     return jax.jit(block, donate_argnums=(0, 1), compiler_options=compiler_options())
@@ -204,19 +208,21 @@ class OffPolicy(ABC):
         self.follow()
         if not self.ready:
             return {}
-        self.state, self.key, metrics = self._run_block(self.state, self.key, self._rows(), cost_params)
+        rows, following = self._rows()
+        self.state, self.key, metrics = self._run_block(self.state, self.key, rows, cost_params, following)
         return metrics
 
     def improve(self, cost_params: Any) -> Metrics:
         """Nothing more to do: the updates are under way."""
         return {}
 
-    def _rows(self) -> "Float32[np.ndarray, 'G B W']":
+    def _rows(self) -> "tuple[Float32[np.ndarray, 'G B W'], Float32[np.ndarray, 'G K A'] | None]":
+        """Draw a block's batches, the expert's rows last, and what it did after each of those."""
         learners = self.memory.sample(self._rng, self._updates, self.config.batch_size - self._expert_count)
         if not self._expert_count:
-            return learners
+            return learners, None
         index = self._rng.integers(0, len(self._expert_rows), size=(self._updates, self._expert_count))
-        return np.concatenate([learners, self._expert_rows[index]], axis=1)
+        return np.concatenate([learners, self._expert_rows[index]], axis=1), None
 
     def follow(self) -> None:
         """Wait for the block under way and act by what it learned."""
@@ -252,7 +258,7 @@ class WithPrior(OffPolicy):
     """An off-policy player whose policy is its prior plus what it learned; the kinds say what an update does.
 
     The prior's columns of every step are kept beside the memory, at the same places, so that updates pay nothing for
-    the ensemble: `batch.extra` are those at s and at s' side by side, and what the expert did at s' (see `parted`).
+    the ensemble: `batch.extra` are those at s and at s' side by side.
     """
 
     def acting(self) -> MLP:
@@ -271,7 +277,8 @@ class WithPrior(OffPolicy):
         self._columns = np.zeros((self.memory.capacity, 2 * width), np.float32)
         experts = self.memory.unpack(self._expert_rows)
         columns = self._both(experts.observation, experts.next_observation)
-        self._expert_columns = np.concatenate([columns, expert_next(experts)], axis=1)
+        self._shown = np.concatenate([self._expert_rows, columns], axis=1)
+        self._following = expert_next(experts)
 
     def _both(self, observation: np.ndarray, successor: np.ndarray) -> np.ndarray:
         if self.ensemble is None:
@@ -310,17 +317,14 @@ class WithPrior(OffPolicy):
             place = (self.memory.position + np.arange(int(kept.sum()))) % self.memory.capacity
             self._columns[place] = self._both(step.observation[kept], step.next_observation[kept])
 
-    def _rows(self) -> np.ndarray:
-        size, experts = (self._updates, self.config.batch_size - self._expert_count), self._expert_count
-        index = self._rng.integers(0, len(self.memory), size=size)
+    def _rows(self) -> tuple[np.ndarray, np.ndarray | None]:
+        learners = self.config.batch_size - self._expert_count
+        index = self._rng.integers(0, len(self.memory), size=(self._updates, learners))
         rows = np.concatenate([self.memory.rows[index], self._columns[index]], axis=-1)
-        if not experts:
-            return rows
-        unknown = np.full((*size, self._shapes.action_size), np.nan, np.float32)  # what the expert would do here
-        rows = np.concatenate([rows, unknown], axis=-1)
-        index = self._rng.integers(0, len(self._expert_rows), size=(self._updates, experts))
-        shown = np.concatenate([self._expert_rows[index], self._expert_columns[index]], axis=-1)
-        return np.concatenate([rows, shown], axis=1)
+        if not self._expert_count:
+            return rows, None
+        index = self._rng.integers(0, len(self._shown), size=(self._updates, self._expert_count))
+        return np.concatenate([rows, self._shown[index]], axis=1), self._following[index]
 
     def snapshot(self) -> Snapshot:
         """Return what is needed to go on bit for bit, the clones and the columns of the memory included."""

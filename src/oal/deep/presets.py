@@ -268,5 +268,5 @@ def _default(policy: str, cost: str) -> LearnerConfig:
     else:
         # a batch of fresh steps at a time: the costs move with it
         cost_config = replace(cost_config, update_every=2_000, window=6_000)
-    cloning = BCConfig(updates=3_000, members=5)
+    cloning = BCConfig(updates=3_000, members=5, width=None)
     return LearnerConfig(policy, cost, "default", policy_config, cost_config, replay_config, cloning, normalise=True)

@@ -7,8 +7,9 @@ where there is something to hold and lets it go elsewhere, state by state. It is
     prior(u|s) = N(mean of the members' means, mean of their variances + (1 + 1/M) · variance of their means)
     π(u|s)     = N(mean of the prior + f(s), σ(s)²) with networks f, σ:  at first f = 0, and σ as the members have it
 
-over pre-tanh actions u. A clone's own width is a share of how much the demonstrated actions vary (`bc.width`), so that
-nothing depends on the units of actions or on how much of their bounds the expert uses.
+over pre-tanh actions u. A clone's own width is how far off clones are on pairs that they were not fitted to, or a share
+of how much the demonstrated actions vary (`bc.width`): nothing depends on the units of actions or on how much of their
+bounds the expert uses.
 
 Discrete actions: the prior is the mean of the members' probabilities and a little of the uniform distribution, the
 policy the softmax of the mean of their logits plus f(s). Without clones the prior is uniform, and
@@ -174,31 +175,20 @@ def expert_next(experts: Batch) -> np.ndarray:
     return following
 
 
-def parted(extra: "Float[jax.Array, 'B E']", actions: int) -> "tuple[jax.Array, jax.Array, jax.Array | None]":
-    """Part a batch's extra columns: the prior at s and at s' (2A or none each), and what the expert did at s'.
-
-    The last are there if the batch has transitions of the expert, and NaN on the other rows.
-    """
-    width = extra.shape[-1] // (2 * actions) * actions
-    return extra[:, :width], extra[:, width : 2 * width], extra[:, 2 * width :] if extra.shape[-1] > 2 * width else None
-
-
 def on_its_path(
-    value: "PerRow",
-    following: "Actions | None",
-    critics: Sequence[MLP],
-    successor: "Observations",
-    *,
-    kind: ActionKind,
-    layer_norm: bool,
+    value: "PerRow", batch: Batch, critics: Sequence[MLP], *, kind: ActionKind, layer_norm: bool
 ) -> "PerRow":
     """Return the policy's cost-to-go at s', and on the expert's path no less than the expert's there.
 
     The learner may never come to those very states, so nothing would tell the critics that leaving the path is not as
     good as they think; and the better they think of it, the further the policy goes.
     """
-    if following is None:
+    if batch.following is None:
         return value
-    known = ~jnp.isnan(following[:, 0])
-    kept = nets.critic_bound(critics, kind, successor, jnp.nan_to_num(following), layer_norm=layer_norm)
-    return jnp.where(known, jnp.maximum(value, kept), value)
+    first = len(value) - len(batch.following)  # the expert's rows are the last
+    following, own = jnp.asarray(batch.following), value[first:]
+    kept = nets.critic_bound(
+        critics, kind, batch.next_observation[first:], jnp.nan_to_num(following), layer_norm=layer_norm
+    )
+    own = jnp.where(jnp.isnan(following[:, 0]), own, jnp.maximum(own, kept))
+    return jnp.concatenate([value[:first], own])

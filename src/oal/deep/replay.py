@@ -49,6 +49,8 @@ class Batch(NamedTuple):
     terminated: "Float[Array, '*G B']"
     extra: "Float[Array, '*G B E'] | None" = None
     """What a player put beside its rows."""
+    following: "Float[Array, '*G K A'] | None" = None
+    """What the expert did at s' in the last K rows, which are its own; NaN where its path ends."""
 
 
 class Replay:

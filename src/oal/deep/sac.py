@@ -23,7 +23,7 @@ from oal.deep import nets
 from oal.deep.nets import MLP
 from oal.deep.offpolicy import OffPolicyConfig, WithPrior, copied
 from oal.deep.players import Shapes
-from oal.deep.prior import Chosen, chosen, on_its_path, parted
+from oal.deep.prior import Chosen, chosen, on_its_path
 from oal.deep.replay import Batch
 from oal.envs import bootstrap_target
 from oal.errors import InputError
@@ -113,16 +113,14 @@ def sac_update(
     target_noise, actor_noise = noise
     temperature = jnp.exp(state.log_temperature)
     assert batch.extra is not None
-    prior, next_prior, following = parted(batch.extra, shapes.action_size)
+    prior, next_prior = jnp.split(batch.extra, 2, axis=-1)
 
     then = chosen(state.actor, None, batch.next_observation, next_prior, target_noise, kind=kind)
     paid = then.from_prior - jnp.mean(then.from_prior) if next_prior.shape[-1] > 0 else then.from_prior
     next_value = temperature * paid + nets.critic_bound(
         state.target_critics, kind, batch.next_observation, then.action, layer_norm=layer_norm
     )
-    next_value = on_its_path(
-        next_value, following, state.target_critics, batch.next_observation, kind=kind, layer_norm=layer_norm
-    )
+    next_value = on_its_path(next_value, batch, state.target_critics, kind=kind, layer_norm=layer_norm)
     target = bootstrap_target(batch.cost, next_value, batch.terminated, config.gamma, absorbing_cost)
 
     critic_value, gradient = nets.critic_regression(
