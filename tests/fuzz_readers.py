@@ -122,6 +122,31 @@ def metrics_case(folder: Path) -> tuple[Read, Mutate]:
     return read, mutate
 
 
+def packed_case(folder: Path) -> tuple[Read, Mutate]:
+    """Runs packed into one file, unpacked beside nothing and reported; no name leads out of the folder."""
+    from oal.base.folder import RunFolder
+    from oal.lab.packing import pack, unpack
+
+    made = make_run(folder / "made" / "run", steps=6_000)
+    RunFolder(made).set_status("finished", step=6_000)
+    path, out = folder / "inside" / "runs.jsonl", folder / "inside" / "again"
+    pack([folder / "made"], path)
+    line = path.read_text()
+
+    def mutate(rng: random.Random) -> None:
+        shutil.rmtree(out, ignore_errors=True)
+        data = (mutate_json(line, rng) + "\n" + line).encode("utf-8", "replace")
+        path.write_bytes(mutate_bytes(data, rng) if rng.randrange(3) == 0 else data)
+
+    def read() -> Any:
+        found = attempt(lambda: unpack(path, out))
+        assert {each.name for each in (folder / "inside").iterdir()} <= {"runs.jsonl", "again"}
+        return first_refusal([found, reported(out, folder)] if out.is_dir() else [found])
+
+    read()
+    return read, mutate
+
+
 def reported(path: Path, folder: Path) -> Any:
     """Write a report of one run; what is read is the question, not the thousands of resamples of it."""
     from oal import report
@@ -402,6 +427,7 @@ def sweep_case(folder: Path) -> tuple[Read, Mutate]:
 CASES: dict[str, Callable[[Path], tuple[Read, Mutate]]] = {
     "run folder": run_folder_case,
     "metrics": metrics_case,
+    "packed runs": packed_case,
     "checkpoint": checkpoint_case,
     "cloning": cloning_case,
     "policy": policy_case,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from oal.base.folder import RunFolder
     from oal.lab.executors import Executor
 
-runs_app = typer.Typer(no_args_is_help=True, help="List, show and remove run folders.")
+runs_app = typer.Typer(no_args_is_help=True, help="List, show, pack and remove run folders.")
 
 
 def sweep(
@@ -108,6 +108,36 @@ def show_run(run: Path = typer.Argument(..., help="A run folder.")) -> None:
     console.say(f"{run}: {_state(folder)}, step {status.get('step')} of {total}")
     if status.get("error"):
         console.say(status.get("traceback") or status["error"])
+
+
+@runs_app.command("pack")
+def pack_runs(
+    runs: list[Path] = typer.Argument(..., help="Run folders, or folders above them."),
+    out: Path = typer.Option(Path("runs.jsonl"), "--out", "-o", help="The file to write."),
+) -> None:
+    """Write what reports read of finished runs to one small file: configurations, origins and curves.
+
+    Policies, checkpoints and demonstrations stay behind. For keeping the evidence of a figure beside it.
+    """
+    from oal.base import console
+    from oal.lab.packing import pack
+
+    packed, unfinished = pack(runs, out)
+    left = f"; not finished, and left out: {unfinished}" if unfinished else ""
+    console.say(f"{out}: {console.counted(packed, 'run')}{left}")
+
+
+@runs_app.command("unpack")
+def unpack_runs(
+    file: Path = typer.Argument(..., help="What  oal runs pack  wrote."),
+    out: Path = typer.Option(Path("runs"), "--out", "-o", help="Folder for the runs."),
+) -> None:
+    """Make run folders of a packed file, for reports and figures; a sweep takes its runs for finished."""
+    from oal.base import console
+    from oal.lab.packing import unpack
+
+    written, there = unpack(file, out)
+    console.say(f"{out}: {console.counted(written, 'run')}{f'; there already: {there}' if there else ''}")
 
 
 @runs_app.command("rm")
