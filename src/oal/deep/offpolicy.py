@@ -60,6 +60,9 @@ class ReplayConfig:
     block: int = 50
     """Environment steps per compiled block of updates."""
     updates_per_step: float = 1.0
+    recency: float = 1.0
+    """How much batches prefer newer steps: a drawn step is u^recency of the way back to the oldest, u uniform. 1: all
+    alike; 2: half of the draws are of the newest quarter, whatever its size."""
     expert_fraction: float = 0.0
     """Share of expert transitions in every batch."""
 
@@ -77,6 +80,7 @@ class ReplayConfig:
             raise InputError(
                 f"updates_per_step is {self.updates_per_step}: a block of {self.block} steps needs an update"
             )
+        at_least("recency", self.recency, 1.0)
         if not 0.0 <= self.expert_fraction < 1.0:
             raise InputError(f"expert_fraction is {self.expert_fraction}: it must lie in [0, 1)")
 
@@ -218,7 +222,8 @@ class OffPolicy(ABC):
 
     def _rows(self) -> "tuple[Float32[np.ndarray, 'G B W'], Float32[np.ndarray, 'G K A'] | None]":
         """Draw a block's batches, the expert's rows last, and what it did after each of those."""
-        learners = self.memory.sample(self._rng, self._updates, self.config.batch_size - self._expert_count)
+        size = (self._updates, self.config.batch_size - self._expert_count)
+        learners = self.memory.sample(self._rng, *size, recency=self.replay.recency)
         if not self._expert_count:
             return learners, None
         index = self._rng.integers(0, len(self._expert_rows), size=(self._updates, self._expert_count))
@@ -318,8 +323,8 @@ class WithPrior(OffPolicy):
             self._columns[place] = self._both(step.observation[kept], step.next_observation[kept])
 
     def _rows(self) -> tuple[np.ndarray, np.ndarray | None]:
-        learners = self.config.batch_size - self._expert_count
-        index = self._rng.integers(0, len(self.memory), size=(self._updates, learners))
+        size = (self._updates, self.config.batch_size - self._expert_count)
+        index = self.memory.places(self._rng, *size, recency=self.replay.recency)
         rows = np.concatenate([self.memory.rows[index], self._columns[index]], axis=-1)
         if not self._expert_count:
             return rows, None

@@ -108,11 +108,18 @@ class Replay:
         self.position = stop % self.capacity
         self.size = min(self.size + count, self.capacity)
 
-    def sample(self, rng: np.random.Generator, *shape: int) -> "Float32[np.ndarray, '*shape W']":
-        """Gather uniformly drawn rows into a fresh array (a compiled block may still read the last)."""
+    def places(self, rng: np.random.Generator, *shape: int, recency: float = 1.0) -> "Int[np.ndarray, '*shape']":
+        """Draw places of rows; the age of a row, in steps, is that of the oldest times u^recency with u uniform."""
         if self.size == 0:
             raise InputError("the replay is empty: collect transitions before sampling")
-        index = rng.integers(0, self.size, size=shape)
+        if recency == 1.0:
+            return rng.integers(0, self.size, size=shape)
+        age = (self.size * rng.random(shape) ** recency).astype(np.int64)
+        return (self.position - 1 - age) % self.capacity
+
+    def sample(self, rng: np.random.Generator, *shape: int, recency: float = 1.0) -> "Float32[np.ndarray, '*shape W']":
+        """Gather rows at drawn places into a fresh array (a compiled block may still read the last)."""
+        index = self.places(rng, *shape, recency=recency)
         return self.rows.take(index.ravel(), axis=0).reshape(*shape, -1)
 
     def newest(self, count: int) -> "Int[np.ndarray, 'N']":
