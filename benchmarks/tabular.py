@@ -129,7 +129,7 @@ def _chain_learner(seed: int) -> TabularOAL:
 
 
 def seeds_in_lanes(
-    *, repeats: int = 5, seeds: int = 400, alone: int = 40, episodes: int = 10_000
+    *, repeats: int = 3, seeds: int = 400, alone: int = 40, episodes: int = 10_000
 ) -> list[dict[str, Any]]:
     """Episodes per second of many seeds of the chain on one thread: in lanes, and one seed after the other.
 
