@@ -32,6 +32,7 @@ from oal.base.provenance import provenance  # noqa: E402
 
 PARTS: dict[str, Callable[..., list[results.Entry]]] = {
     "tabular": tabular.run,
+    "rlberry": tabular.rlberry,
     "stepping": deep.stepping,
     "update": deep.update,
     "sac": deep.sac,
@@ -46,7 +47,8 @@ PARTS: dict[str, Callable[..., list[results.Entry]]] = {
 LONG = ("wallclock",)
 """Parts that take an hour or more: only run when named."""
 DEFAULT = tuple(part for part in PARTS if part not in LONG)
-GROUPS = {"deep": tuple(part for part in DEFAULT if part != "tabular")}
+TABULAR = ("tabular", "rlberry")
+GROUPS = {"deep": tuple(part for part in DEFAULT if part not in TABULAR)}
 
 
 def chosen(only: list[str] | None) -> list[str]:

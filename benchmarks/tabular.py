@@ -1,8 +1,10 @@
 """Benchmarks of the tabular part: Algorithm 2's kernel against a vectorised NumPy version and against rlberry's UCBVI.
 
 Every function returns plain dicts. What is compared runs in turn, in one run, repeated; ratios come with their spread.
+Times are the process' own: what other programs take of the machine meanwhile does not count.
 """
 
+import functools
 import os
 import subprocess
 import time
@@ -14,11 +16,15 @@ from common import WorkerError, install, ratios, reason, spread
 
 from oal import equations
 from oal.base import seeding
+from oal.lab.figures import TABULAR
+from oal.lab.tabular_figures import Table
 from oal.tabular import mdp
 from oal.tabular.learner import Settings, TabularOAL, settings_for
 from oal.tabular.seeds import learn_seeds
 
 SCALE = 0.005
+FOUR_MINUTES = 480.0
+"""Processor seconds in four minutes on two cores."""
 
 
 class VectorisedOAL:
@@ -72,17 +78,23 @@ class VectorisedOAL:
             self.starts[states[0]] += 1
 
 
-def _chain() -> tuple[mdp.FiniteMDP, mdp.Trajectories]:
+@functools.cache
+def _chain_and_expert() -> tuple[mdp.FiniteMDP, np.ndarray]:
     problem = mdp.chain(32, 0.1)
-    return problem, mdp.sample(problem, mdp.expert_policy(problem), 100, rng=seeding.generator(0, "demonstrations"))
+    return problem, mdp.expert_policy(problem)
+
+
+def _chain(seed: int = 0) -> tuple[mdp.FiniteMDP, mdp.Trajectories]:
+    problem, expert = _chain_and_expert()
+    return problem, mdp.sample(problem, expert, 100, rng=seeding.generator(seed, "demonstrations"))
 
 
 def _kernel_rate(problem: mdp.FiniteMDP, demos: mdp.Trajectories, episodes: int, seed: int) -> float:
     """Episodes per second of the compiled learner."""
     learner = TabularOAL(problem, demos, preset="paper", bonus_scale=SCALE, seed=seed)
-    start = time.perf_counter()
+    start = time.process_time()
     learner.learn(episodes)
-    return episodes / (time.perf_counter() - start)
+    return episodes / (time.process_time() - start)
 
 
 def kernel_against_numpy(
@@ -95,9 +107,9 @@ def kernel_against_numpy(
     for repeat in range(repeats):
         ours.append(_kernel_rate(problem, demos, episodes, repeat))
         plain = VectorisedOAL(problem, demos, settings_for("paper", bonus_scale=SCALE), numpy_episodes, repeat)
-        start = time.perf_counter()
+        start = time.process_time()
         plain.learn(numpy_episodes)
-        theirs.append(numpy_episodes / (time.perf_counter() - start))
+        theirs.append(numpy_episodes / (time.process_time() - start))
     return [
         {
             "name": "Algorithm 2 on the chain (H=32, S=A=2, exact regret), one core, against vectorised NumPy",
@@ -111,32 +123,30 @@ def kernel_against_numpy(
     ]
 
 
+def _chain_learner(seed: int) -> TabularOAL:
+    problem, demos = _chain(seed)
+    return TabularOAL(problem, demos, preset="paper", bonus_scale=SCALE, seed=seed)
+
+
 def seeds_in_lanes(
-    *, repeats: int = 5, seeds: int = 400, alone: int = 40, episodes: int = 10_000
+    *, repeats: int = 3, seeds: int = 400, alone: int = 40, episodes: int = 10_000
 ) -> list[dict[str, Any]]:
     """Episodes per second of many seeds of the chain on one thread: in lanes, and one seed after the other.
 
-    The second is how all seeds ran before there were lanes (commit e8886af). Making the learners counts. Rates are by
-    the process' own clock: waiting for other programs does not.
+    The second is how all seeds ran before there were lanes (commit e8886af). Making the learners counts.
     """
-    problem = mdp.chain(32, 0.1)
-    expert = mdp.expert_policy(problem)
-
-    def make(seed: int) -> TabularOAL:
-        demos = mdp.sample(problem, expert, 100, rng=seeding.generator(seed, "demonstrations", 100))
-        return TabularOAL(problem, demos, preset="paper", bonus_scale=SCALE, seed=seed)
 
     def rate(run: Callable[[], Any], count: int) -> float:
         start = time.process_time()
         run()
         return count * episodes / (time.process_time() - start)
 
-    learn_seeds(make, range(2), 10, threads=1)  # compiles
-    make(0).learn(10)
+    learn_seeds(_chain_learner, range(2), 10, threads=1)  # compiles
+    _chain_learner(0).learn(10)
     ours, theirs = [], []
     for _ in range(repeats):
-        ours.append(rate(lambda: learn_seeds(make, range(seeds), episodes, threads=1), seeds))
-        theirs.append(rate(lambda: [make(seed).learn(episodes).regret for seed in range(alone)], alone))
+        ours.append(rate(lambda: learn_seeds(_chain_learner, range(seeds), episodes, threads=1), seeds))
+        theirs.append(rate(lambda: [_chain_learner(seed).learn(episodes).regret for seed in range(alone)], alone))
     return [
         {
             "name": f"{seeds} seeds of the chain in the lanes of one core, against one seed after the other",
@@ -145,6 +155,34 @@ def seeds_in_lanes(
             "one after the other": spread(theirs),
             "ratio": ratios(ours, theirs),
             "aim": 4.0,
+            "repeats": repeats,
+        }
+    ]
+
+
+def figure_of_exploration(*, repeats: int = 1, seeds: int = 40, **changes: Any) -> list[dict[str, Any]]:
+    """Processor seconds of the whole figure of exploration, from a run with a part of its seeds."""
+    figure = TABULAR["exploration"]
+    settings = figure.settings | {"seeds": seeds} | changes
+    whole = figure.settings["seeds"] / seeds
+    tables = [Table(name, grid, settings) for name, grid in figure.grids(settings).items()]
+    runs = round(whole * sum(table.runs for table in tables))
+    learn_seeds(_chain_learner, range(2), 10, threads=1)  # compiles
+    seconds = []
+    for _ in range(repeats):
+        start = time.process_time()
+        for table in tables:
+            table.fill(threads=1)
+        seconds.append(whole * (time.process_time() - start))
+    return [
+        {
+            "name": f"the figure of exploration, {runs:,} runs: {whole:g} times the processor seconds of {seeds} seeds,"
+            f" as a share of {FOUR_MINUTES:g} s (4 minutes on two cores)",
+            "unit": "s",
+            "oal": spread(seconds),
+            "ratio": ratios(seconds, [FOUR_MINUTES] * repeats),
+            "aim": 1.0,
+            "smaller_is_better": True,
             "repeats": repeats,
         }
     ]
@@ -160,7 +198,7 @@ R = np.zeros((2, 2)); R[0, 0] = 1
 env = FiniteMDP(R, P, initial_state_distribution=0)
 agent = UCBVIAgent(env, horizon=H, gamma=1.0, stage_dependent=True, bonus_scale_factor=0.01, reward_free=False)
 agent.fit(20)
-start = time.perf_counter(); agent.fit(episodes); print(episodes / (time.perf_counter() - start))
+start = time.process_time(); agent.fit(episodes); print(episodes / (time.process_time() - start))
 """
 
 
@@ -215,10 +253,10 @@ def growing_states(
             # Without a policy step the visits, hence the work, are the same whatever S is.
             learner = TabularOAL(problem, demos, regret="none", policy_step_scale=0.0, seed=1)
             learner.learn(2000)
-            start = time.perf_counter()
+            start = time.process_time()
             learner.learn(episodes)
             if repeat:  # the first round warms up
-                times[size].append((time.perf_counter() - start) / episodes)
+                times[size].append((time.process_time() - start) / episodes)
             visited[size] = learner.visited
     first = times[sizes[0]]
     return [
@@ -249,9 +287,9 @@ def memory_bandwidth(megabytes: int = 256, trials: int = 3) -> float:
     target = np.empty_like(source)
     seconds = []
     for _ in range(trials + 1):
-        start = time.perf_counter()
+        start = time.process_time()
         np.copyto(target, source)
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     return 2 * source.nbytes / min(seconds[1:])
 
 
@@ -273,9 +311,9 @@ def time_per_entry(*, repeats: int = 3, quick: bool = False) -> list[dict[str, A
         learner.learn(before)
         ours, floor = [], []
         for _ in range(repeats):
-            start = time.perf_counter()
+            start = time.process_time()
             learner.learn(episodes)
-            seconds = (time.perf_counter() - start) / episodes
+            seconds = (time.process_time() - start) / episodes
             entries = learner.visited * problem.shape[2]
             moved = BYTES_PER_ENTRY * entries + BYTES_PER_SUCCESSOR * learner.successors
             ours.append(1e9 * seconds / entries)
@@ -299,13 +337,18 @@ def run(*, quick: bool = False) -> list[dict[str, Any]]:
         return [
             *kernel_against_numpy(repeats=3, episodes=20_000, numpy_episodes=100),
             *seeds_in_lanes(repeats=2, seeds=40, alone=8, episodes=5_000),
+            *figure_of_exploration(seeds=8),
             *growing_states(repeats=2, episodes=1000),
             *time_per_entry(repeats=2, quick=True),
         ]
     return [
         *kernel_against_numpy(),
         *seeds_in_lanes(),
-        *kernel_against_rlberry(),
+        *figure_of_exploration(),
         *growing_states(),
         *time_per_entry(),
     ]
+
+
+def rlberry(*, quick: bool = False) -> list[dict[str, Any]]:
+    return kernel_against_rlberry(repeats=1 if quick else 3)

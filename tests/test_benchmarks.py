@@ -236,7 +236,17 @@ def test_parts_and_groups(monkeypatch):
     assert run.chosen(None) == list(run.DEFAULT)
     assert "wallclock" not in run.DEFAULT
     assert run.chosen(["wallclock", "sac"]) == ["sac", "wallclock"]
-    assert run.chosen(["deep", "sac"]) == [part for part in run.DEFAULT if part != "tabular"]
+    assert run.chosen(["deep", "sac"]) == [part for part in run.DEFAULT if part not in run.TABULAR]
+
+
+def test_the_figure_of_exploration_is_timed_by_a_part_of_its_seeds():
+    import tabular
+
+    (entry,) = tabular.figure_of_exploration(seeds=8, episodes=5)
+    # 28 cells of 400 seeds and 18 of 100, of which a fiftieth ran
+    assert entry["name"].startswith("the figure of exploration, 13,000 runs: 50 times the processor seconds of 8 seeds")
+    assert entry["ratio"]["median"] == pytest.approx(entry["oal"]["median"] / 480)
+    assert 0 < entry["oal"]["median"] < 480
 
 
 def test_minutes_to_the_expert():

@@ -75,6 +75,24 @@ def test_compare_lists_the_algorithms_and_the_mdps_they_solved(capsys, monkeypat
     assert all(row["mdps_solved"] == 0 for row in oal)
 
 
+def test_compare_without_an_environment_draws_the_figure_of_all(capsys, monkeypatch, tmp_path):
+    words = ["--quick", "--task", "chain", "--episodes", "20", "--seeds", "2", "--threads", "1", "--out", str(tmp_path)]
+    code, out, _ = run(capsys, monkeypatch, "tabular", "compare", *words)
+    assert code == 0
+    assert "verdict" in out
+    rows = list(csv.DictReader((tmp_path / "newer.csv").open()))
+    # every algorithm at every length, on the one task that was named
+    assert {row["task"] for row in rows} == {"chain"}
+    assert len({row["variant"] for row in rows}) * len({row["episodes"] for row in rows}) == len(rows)
+    assert {"BC", "explore, then plan", "OAL, default", "SOAR", "MB-TAIL"} <= {row["variant"] for row in rows}
+    assert {row["seeds"] for row in rows} == {"2"}
+    assert {row["episodes"] for row in rows} == {"1", "4", "20"}
+    claims = list(csv.DictReader((tmp_path / "claims.csv").open()))
+    assert {row["claim"] for row in claims} == {"below OAL's default", "OAL's default below what came before"}
+    assert (tmp_path / "newer.png").stat().st_size > 1000
+    assert json.loads((tmp_path / "config.json").read_text())["command"].startswith("oal tabular compare --quick")
+
+
 BAD = [
     (["tabular", "learn", "chan"], "environment 'chan' is unknown"),
     (["tabular", "learn", "chain:x"], "environment 'chain:x'"),
@@ -91,6 +109,10 @@ BAD = [
     (["tabular", "learn", "chain", "--expert", "oracle"], "expert 'oracle' is unknown"),
     (["tabular", "learn", "chain", "--preset", "mb-tail", "--demos", "1"], "two demonstrations or more"),
     (["tabular", "compare", "chain", "--expert", "oracle"], "expert 'oracle' is unknown"),
+    (["tabular", "compare", "chain", "--quick"], "--quick does not go with this comparison, where chain is"),
+    (["tabular", "compare", "--cost-set", "box"], "--cost-set does not go with this comparison, where no env"),
+    (["tabular", "compare", "--json"], "--json does not go with this comparison, where no environment"),
+    (["tabular", "compare", "--task", "chess"], "task 'chess' is unknown"),
     (["figure", "nothing"], "figure 'nothing' is unknown"),
     (["figure", "bc", "--task", "chain"], "the figure bc has no option --task"),
     (["figure", "newer", "--task", "chess"], "task 'chess' is unknown"),

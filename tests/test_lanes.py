@@ -217,15 +217,16 @@ def test_demonstrations_may_know_transitions_that_the_truth_does_not(runs):
         assert_same(TabularOAL(problem, shown, seed=seed, **settings).learn(30), learner)
 
 
+@pytest.mark.parametrize("states, actions", [(2500, 2), (1500, 3), (1200, 4), (1100, 5), (900, 6)])
 @pytest.mark.parametrize("settings", [{"model": "known"}, PAPER, {}], ids=["known model", "bonus", "pooled"])
-def test_many_slots_are_updated_in_blocks_to_the_same_bits(settings):
-    """Lanes have one way for all sizes; alone, a learner with many slots takes another."""
-    problem = mdp.garnet(2500, 2, 4, seed=1, stationary=settings != PAPER)
+def test_many_slots_are_updated_in_blocks_to_the_same_bits(settings, states, actions):
+    """Lanes have one way for all sizes; alone, a learner with many slots takes another, compiled by its actions."""
+    problem = mdp.garnet(states, actions, 4, seed=1, stationary=settings != PAPER)
     learners = [make(problem, seed, **settings) for seed in range(2)]
     for learner in learners:
-        learner._slots = memory.reserve(learner._slots, learner._rules, 2500)
+        learner._slots = memory.reserve(learner._slots, learner._rules, states)
     alone = copy.deepcopy(learners[0])
-    assert alone._slots.base[-1] * 2 > algorithm2.LARGE
+    assert alone._slots.base[-1] * actions > algorithm2.LARGE
     learn_together(learners, 12)
     assert_same(alone.learn(12), learners[0])
 

@@ -437,6 +437,16 @@ def test_the_elliptic_bonus_of_one_hot_features_counts_visits(rng):
     np.testing.assert_allclose(row, 1 / np.sqrt(visits[0, learner.trajectories.states[7, 0]] + 1), rtol=1e-9)
 
 
+@pytest.mark.parametrize("S, A, H, K", [(2, 2, 1, 1), (2, 2, 32, 10_000), (50, 2, 3, 100), (500, 6, 20, 1_000_000)])
+def test_the_bonus_of_one_hot_features_covers_the_error_of_every_row(S, A, H, K):
+    """By Weissman's inequality, over all rows and all numbers of visits; ridge 1 makes the model n / (n + 1) of it."""
+    n = np.unique(np.geomspace(1, K, 50).astype(int))
+    failure = 0.1 / (S * A * H * K)
+    distance = np.sqrt(2 * (S * np.log(2) - np.log(failure)) / n)
+    bonus = formulas.bonus_factor(S * A, H, K, 0.1) / np.sqrt(n + 1)
+    assert (bonus >= H * distance * n / (n + 1)).all()
+
+
 # The regret ----------------------------------------------------------------------------------------------------------
 
 

@@ -87,10 +87,11 @@ def figure(
             demonstrations=demos,
             tasks=tuple(task) or None,
         )
-        _tabular(name, folder, options, quick, threads)
+        tabular_figure(name, folder, options, quick, threads)
 
 
-def _tabular(name: str, folder: Path, options: dict[str, Any], quick: bool, threads: int | None) -> None:
+def tabular_figure(name: str, folder: Path, options: dict[str, Any], quick: bool, threads: int | None) -> None:
+    """Draw a tabular figure with some of its settings changed; say what it decides."""
     from oal.base import console, stopping
     from oal.errors import InputError
     from oal.lab import tabular_figures

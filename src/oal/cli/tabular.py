@@ -246,45 +246,85 @@ def _write(out: Path, problem: Any, results: list[Any], curves: list[Any], demos
         axes.legend()
 
 
-@app.command(
-    help=f"""Compare OAL with the algorithms before and after it: gap, MDPs solved, episodes sampled.
+ONE_RUN = {
+    "demos": 50,
+    "iterations": 100,
+    "cost_set": "l2",
+    "horizon": None,
+    "expert": "empirical",
+    "seed": 0,
+    "json": False,
+}
+"""What `oal tabular compare ENV` takes where nothing is given."""
 
-One run; oal figure newer measures the regret of all of them over many.
+
+@app.command(
+    help=f"""Compare OAL with the algorithms before and after it.
+
+With ENV, one run of each: gap, MDPs solved, episodes sampled. Without, the regret of all of them over many runs, over K
+and N, on the chain, spawn, garnets and toy-text: data, a picture and decided claims, as by oal figure newer.
 
 {ENVIRONMENTS}"""
 )
 def compare(
-    env: str = typer.Argument(..., help="A family or a toy-text environment, see above."),
-    demos: int = typer.Option(50, help="Number of expert trajectories (N)."),
-    episodes: int = typer.Option(5000, help="Number of episodes for OAL (K)."),
-    iterations: int = typer.Option(100, help="Iterations of the algorithms that solve an MDP in each."),
-    cost_set: str = typer.Option("l2", help="l2 or simplex (linear in the state), or box."),
-    horizon: int | None = typer.Option(None, help="Steps of an episode (H)."),
-    expert: str = typer.Option("empirical", help="How all read the demonstrations: empirical or transition-aware."),
-    seed: int = typer.Option(0, help="Seed of demonstrations and learners."),
-    as_json: bool = typer.Option(False, "--json", help="Print the rows as JSON."),
+    env: str | None = typer.Argument(None, help="A family or a toy-text environment, see above."),
+    demos: int | None = typer.Option(None, help="With ENV: number of expert trajectories (N); 50 if not given."),
+    episodes: int | None = typer.Option(None, help="Number of episodes (K), without ENV of the longest runs; 5000."),
+    iterations: int | None = typer.Option(None, help="With ENV: iterations of those that solve an MDP in each; 100."),
+    cost_set: str | None = typer.Option(None, help="With ENV: l2 (if not given), simplex (both of states) or box."),
+    horizon: int | None = typer.Option(None, help="With ENV: steps of an episode (H)."),
+    expert: str | None = typer.Option(
+        None, help="With ENV: how all read the demonstrations, empirical (if not given) or transition-aware."
+    ),
+    seed: int | None = typer.Option(None, help="With ENV: seed of demonstrations and learners; 0 if not given."),
+    as_json: bool = typer.Option(False, "--json", help="With ENV: print the rows as JSON."),
+    task: list[str] = typer.Option([], help="Without ENV: one of the tasks; repeatable, all if not given."),
+    seeds: int | None = typer.Option(None, help="Without ENV: number of seeds; the figure's own if not given."),
+    out: Path | None = typer.Option(None, help="Without ENV: folder for data, picture, claims; figures/newer."),
+    threads: int | None = typer.Option(None, help="Without ENV: parallel runs; all cores if not given."),
+    quick: bool = typer.Option(False, "--quick", help="Without ENV: a small version, in seconds."),
 ) -> None:
+    from oal.errors import InputError
+
+    one = given(demos=demos, iterations=iterations, cost_set=cost_set, horizon=horizon, expert=expert, seed=seed)
+    one |= given(json=as_json or None)
+    many = given(task=task or None, seeds=seeds, out=out, threads=threads, quick=quick or None)
+    for option in one if env is None else many:
+        why = "no environment is named" if env is None else f"{env} is compared in one run"
+        raise InputError(f"--{option.replace('_', '-')} does not go with this comparison, where {why}: leave it out")
+    if env is None:
+        from oal.cli.figure import tabular_figure
+
+        options = given(seeds=seeds, tasks=tuple(task) or None, episodes=episodes)
+        tabular_figure("newer", out or Path("figures/newer"), options, quick, threads)
+    else:
+        _compare_in_one(env, ONE_RUN | one, 5000 if episodes is None else episodes)
+
+
+def _compare_in_one(env: str, options: dict[str, Any], episodes: int) -> None:
+    """Compare the algorithms in one run of each, and print the table."""
     import dataclasses
 
     from oal.base.console import progress, table
     from oal.tabular.compare import compare as compare_algorithms
 
-    problem = environment(env, horizon)
+    cost_set, demos, seed = options["cost_set"], options["demos"], options["seed"]
+    problem = environment(env, options["horizon"])
     trajectories = demonstrations(problem, demos, seed)
     with progress(f"{problem.name}: algorithms", 20) as advance:
         found = compare_algorithms(
             problem,
             trajectories,
             cost_set,
-            iterations=iterations,
+            iterations=options["iterations"],
             episodes=episodes,
-            expert=expert,
+            expert=options["expert"],
             seed=seed,
             newer=True,
             advance=advance,
         )
     rows = [dataclasses.asdict(row) for row in found]
-    if as_json:
+    if options["json"]:
         console.say(json.dumps(rows, indent=2))
         return
     title = f"{problem.name}, {cost_set} costs, N={demos}, K={episodes:,}: gap to the expert, and its price"

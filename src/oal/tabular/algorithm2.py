@@ -57,8 +57,12 @@ def learn(slots, rules, truth, ledger, weights, stream, first, regrets, trajecto
 @jit_inlined
 def update_from(slots, rules, weights, k, states, actions):
     """Do all of episode k but its rollout: estimate, evaluate, update both players, count. Return if slots opened."""
-    estimate_occupancy(slots, rules)
-    if rules.cost_set == BOX and rules.bonus == HOEFFDING and slots.base[rules.horizon] * rules.n_actions > LARGE:
+    large = slots.base[rules.horizon] * rules.n_actions > LARGE
+    if large:
+        estimate_occupancy_in_blocks(slots, rules)
+    else:
+        estimate_occupancy(slots, rules)
+    if large and rules.cost_set == BOX and rules.bonus == HOEFFDING:
         update_players_in_blocks(slots, rules, k)
     else:
         update_players(slots, rules, weights, k)
@@ -93,17 +97,24 @@ def roll_out(slots, rules, truth, stream, states, actions):
 
 
 @jit_inlined
+def start_mass(slots):
+    """Put the mass of an episode where episodes start."""
+    mass, start_weight = slots.mass, slots.start_weight
+    mass[:] = 0.0
+    total = 1.0 / max(slots.start_total[0], 1.0)
+    for j in range(slots.counts[0]):
+        mass[j] = start_weight[j] * total
+
+
+@jit_inlined
 def estimate_occupancy(slots, rules):
     """Algorithm 2, line 3: d_hat of the current policy by forward recursion under the empirical model."""
     H, A = rules.horizon, rules.n_actions
     base, count, mass, policy = slots.base, slots.counts, slots.mass, slots.policy.ravel()
     occupancy, occupancy_sum, inverse = slots.occupancy.ravel(), slots.occupancy_sum.ravel(), slots.inverse.ravel()
     edge_start, edge_count = slots.edge_start.ravel(), slots.edge_count.ravel()
-    edge_to, edge_weight, start_weight = slots.edge_to, slots.edge_weight, slots.start_weight
-    mass[:] = 0.0
-    total = 1.0 / max(slots.start_total[0], 1.0)
-    for j in range(count[0]):
-        mass[j] = start_weight[j] * total
+    edge_to, edge_weight = slots.edge_to, slots.edge_weight
+    start_mass(slots)
     for h in range(H):
         last = h + 1 == H
         below = base[h + 1]
@@ -126,6 +137,70 @@ def estimate_occupancy(slots, rules):
                         mass[below + edge_to[e]] += share * edge_weight[e]
 
 
+# Where slots are many, the passes go in blocks of states that stay near the processor, with one loop for each kind of
+# work: most become vector instructions, and every array is read in its order. All of it is bit for bit what the plain
+# passes compute. Loops over actions are written once (`..._of`) and compiled for the usual numbers of them, which the
+# compiler then unrolls: a loop of three whose length it does not know costs several times its work.
+
+
+@jit
+def estimate_occupancy_in_blocks(slots, rules):
+    """Do what `estimate_occupancy` does, where the slots are many."""
+    H, A = rules.horizon, rules.n_actions
+    base, count, mass, policy = slots.base, slots.counts, slots.mass, slots.policy.ravel()
+    occupancy, occupancy_sum, inverse = slots.occupancy.ravel(), slots.occupancy_sum.ravel(), slots.inverse.ravel()
+    edge_start, edge_count = slots.edge_start.ravel(), slots.edge_count.ravel()
+    start_mass(slots)
+    for h in range(H):
+        shift = base[h] if rules.pooled else 0  # from slots to rows
+        for slot in range(base[h], base[h] + count[h], BLOCK):
+            stop = min(slot + BLOCK, base[h] + count[h])
+            i, j = slot * A, stop * A
+            d = occupancy[i:j]
+            spread_mass(mass[slot:stop], policy[i:j], d, occupancy_sum[i:j], A)
+            if h + 1 < H:
+                row, last_row = (slot - shift) * A, (stop - shift) * A
+                start, n, below = edge_start[row:last_row], edge_count[row:last_row], mass[base[h + 1] :]
+                move_mass(d, start, n, slots.edge_to, slots.edge_weight, inverse[row:last_row], below)
+
+
+@jit_inlined
+def spread_mass_of(mass, policy, occupancy, occupancy_sum, A):
+    """Write d_hat = mass pi of some states, and add it to its sum."""
+    for j in range(len(mass)):
+        for a in range(A):
+            d = mass[j] * policy[j * A + a]
+            occupancy[j * A + a] = d
+            occupancy_sum[j * A + a] += d
+
+
+@jit
+def spread_mass(mass, policy, occupancy, occupancy_sum, A):
+    """`spread_mass_of` with a known number of actions."""
+    if A == 2:
+        spread_mass_of(mass, policy, occupancy, occupancy_sum, 2)
+    elif A == 3:
+        spread_mass_of(mass, policy, occupancy, occupancy_sum, 3)
+    elif A == 4:
+        spread_mass_of(mass, policy, occupancy, occupancy_sum, 4)
+    elif A == 6:
+        spread_mass_of(mass, policy, occupancy, occupancy_sum, 6)
+    else:
+        spread_mass_of(mass, policy, occupancy, occupancy_sum, A)
+
+
+@jit
+def move_mass(occupancy, edge_start, edge_count, edge_to, edge_weight, inverse, mass):
+    """Move the mass of some rows on to what follows them; `mass` begins with the layer below."""
+    for i in range(len(occupancy)):
+        share = occupancy[i] * inverse[i]
+        start = edge_start[i]
+        one = min(edge_count[i], 1)  # as in `estimate_occupancy`
+        mass[edge_to[start] * one] += share * edge_weight[start] * one
+        for e in range(start + 1, start + edge_count[i]):
+            mass[edge_to[e]] += share * edge_weight[e]
+
+
 @jit
 def step_sizes(rules, k):
     """Return t_pi, t_c and the bonus' factors in episode k: Hoeffding's of 1/sqrt(n), and Bernstein's two."""
@@ -142,10 +217,9 @@ def step_sizes(rules, k):
     )
 
 
-@jit
-def normalised_exponentials(logits, policy, A):
-    """Write pi = exp(logits), normalised in each state."""
-    exponentials(logits, policy)
+@jit_inlined
+def normalise_of(policy, A):
+    """Divide the numbers of each state by their sum."""
     for slot in range(len(policy) // A):
         total = 0.0
         for a in range(A):
@@ -153,6 +227,22 @@ def normalised_exponentials(logits, policy, A):
         total = 1.0 / total
         for a in range(A):
             policy[slot * A + a] *= total
+
+
+@jit
+def normalised_exponentials(logits, policy, A):
+    """Write pi = exp(logits), normalised in each state."""
+    exponentials(logits, policy)
+    if A == 2:
+        normalise_of(policy, 2)
+    elif A == 3:
+        normalise_of(policy, 3)
+    elif A == 4:
+        normalise_of(policy, 4)
+    elif A == 6:
+        normalise_of(policy, 6)
+    else:
+        normalise_of(policy, A)
 
 
 @jit_inlined
@@ -215,11 +305,7 @@ def update_players(slots, rules, weights, k):
 
 @jit
 def update_players_in_blocks(slots, rules, k):
-    """Do what `update_players` does with costs of the box and Hoeffding's bonus, bit for bit, where the slots are many.
-
-    One loop for each kind of work, over a block of entries that stays near the processor: most become vector
-    instructions, and every array is read in its order.
-    """
+    """Do what `update_players` does with costs of the box and Hoeffding's bonus, where the slots are many."""
     H, A = rules.horizon, rules.n_actions
     policy_step, cost_step, hoeffding, _, _ = step_sizes(rules, k)
     bonus = 0.0 if rules.model_known else hoeffding
@@ -268,18 +354,33 @@ def update_entries(Q, cost, logits, occupancy, expert, root, low, bonus, policy_
         cost[i] = min(max(cost[i] + cost_step * (occupancy[i] - expert[i]), 0.0), 1.0)
 
 
-@jit
-def update_states(Q, policy, logits, V, A):
+@jit_inlined
+def update_states_of(Q, policy, logits, V, A):
     """Line 9 of some states, and their largest logit moved to zero."""
     for j in range(len(V)):
         expected = 0.0
         largest = -np.inf
-        for i in range(j * A, (j + 1) * A):
-            expected += policy[i] * Q[i]
-            largest = max(largest, logits[i])
+        for a in range(A):
+            expected += policy[j * A + a] * Q[j * A + a]
+            largest = max(largest, logits[j * A + a])
         V[j] = expected
-        for i in range(j * A, (j + 1) * A):
-            logits[i] -= largest
+        for a in range(A):
+            logits[j * A + a] -= largest
+
+
+@jit
+def update_states(Q, policy, logits, V, A):
+    """`update_states_of` with a known number of actions."""
+    if A == 2:
+        update_states_of(Q, policy, logits, V, 2)
+    elif A == 3:
+        update_states_of(Q, policy, logits, V, 3)
+    elif A == 4:
+        update_states_of(Q, policy, logits, V, 4)
+    elif A == 6:
+        update_states_of(Q, policy, logits, V, 6)
+    else:
+        update_states_of(Q, policy, logits, V, A)
 
 
 @jit

@@ -19,8 +19,10 @@ import numpy as np
 
 from oal.equations import Array
 from oal.tabular.algorithm2 import (
+    LARGE,
     count_trajectory,
     estimate_occupancy,
+    estimate_occupancy_in_blocks,
     roll_out,
     set_linear_costs,
     update_players,
@@ -69,7 +71,10 @@ def play_episode(slots, rules, counted, truth, ledger, weights, stream, states, 
 @jit
 def occupy(slots, rules):
     """Estimate the policy's occupancy with the model."""
-    estimate_occupancy(slots, rules)
+    if slots.base[rules.horizon] * rules.n_actions > LARGE:
+        estimate_occupancy_in_blocks(slots, rules)
+    else:
+        estimate_occupancy(slots, rules)
 
 
 @jit
