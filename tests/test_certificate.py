@@ -533,6 +533,22 @@ def test_one_that_falls_is_worse_and_the_clone_stands_beside(rng) -> None:
     assert written["kernel"]["on_scale"]["value"] == found.kernel.on_scale(found.kernel.value)
 
 
+def test_a_measure_by_which_a_random_policy_is_an_expert_has_no_scale_and_no_word(rng) -> None:
+    """Episodes that vary much between them: no linear cost tells even the random policy, so it is no yardstick."""
+    learner, held_out = episodes(rng, 12, correlation=0.95), episodes(rng, 8)
+    learner, held_out = ([replace(t, rewards=None) for t in some] for some in (learner, held_out))
+    wild = [replace(t, rewards=None) for t in episodes(rng, 6, shift=0.3)]
+    found = certify(learner, held_out, spec=SPEC, random=wild)
+    gap = found.linear_l2
+    assert gap.zero < gap.random <= gap.scale_high
+    assert math.isnan(gap.on_scale(gap.value))
+    assert found.table()[0][0] == "linear, L2*"
+    assert not gap.differs
+    assert gap.high > gap.random
+    assert found.classifier.differs
+    assert found.sentence.startswith("no linear cost tells it from the expert; differs in how things go together")
+
+
 def test_p_and_verdict_agree(rng) -> None:
     for shift in (0.0, 0.15, 0.3, 0.45, 0.6):
         found = certify(episodes(rng, 6, shift=shift), episodes(rng, 6), spec=SPEC, resamples=200)

@@ -1,6 +1,7 @@
 """What the command line says: phases, plurals, what to expect, what to do instead."""
 
 import math
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -11,6 +12,8 @@ from oal.base.console import counted
 from oal.base.stats import Mean
 from oal.cli import app
 from oal.cli.figure import _show
+from oal.demos import record_demos
+from oal.envs import Envs, describe, make
 from oal.errors import InputError
 from oal.lab.claims import Claim
 
@@ -47,6 +50,44 @@ def test_the_papers_preset_says_what_to_expect(monkeypatch: pytest.MonkeyPatch) 
     assert "over 3,000,000 steps: after 150,000 expect little more than a random policy" in shown.output
     assert isinstance(shown.exception, InputError)
     assert "environment 'Hoper-v5' cannot be made" in str(shown.exception)
+
+
+@pytest.mark.parametrize(
+    "observed, acting, says",
+    [
+        (gym.spaces.Text(5), gym.spaces.Discrete(2), "are text: give numbers"),
+        (gym.spaces.Dict(said=gym.spaces.Text(5)), gym.spaces.Discrete(2), "are text: give numbers"),
+        (gym.spaces.Box(-1.0, 1.0, (2,)), gym.spaces.Box(0, 5, (2,), np.int64), "say it as a MultiDiscrete"),
+    ],
+)
+def test_spaces_that_cannot_be_learned_on_are_refused_at_once(observed: Any, acting: Any, says: str) -> None:
+    env = Unbounded()
+    env.observation_space, env.action_space = observed, acting
+    with pytest.raises(InputError, match=says):
+        describe(env, horizon=5)
+
+
+@pytest.mark.parametrize("reward", ["much", {"speed": 1.0}, [1.0, 2.0]])
+def test_a_reward_that_is_no_number_is_named(reward: Any) -> None:
+    class Odd(gym.Env):
+        observation_space, action_space = gym.spaces.Box(-1.0, 1.0, (2,)), gym.spaces.Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action: Any) -> Any:
+            return np.zeros(2, np.float32), reward, False, True, {}
+
+    with pytest.raises(InputError, match="Odd gave the reward .* at step 0: a reward is one number, or None"):
+        record_demos(Odd, lambda observation: 0, episodes=1, horizon=3)
+    envs = Envs(Odd, horizon=3)
+    with pytest.raises(InputError, match="Odd gave the reward .* at step 0: a reward is one number, or None"):
+        envs.step(np.array([[1.0, 0.0]], np.float32))
+
+
+def test_a_file_without_a_function_asks_for_it() -> None:
+    with pytest.raises(InputError, match=r"as my_robot\.py:make_env"):
+        make("my_robot.py")
 
 
 def test_the_shell_completes() -> None:

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -92,10 +93,14 @@ def typed(page: str) -> list[list[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["first-policy", "experiments", "settings"])
+@pytest.mark.parametrize("page", ["first-policy", "own-environment", "experiments", "settings"])
 def test_the_commands_of_the_guides_run(page, tmp_path):
     """As they are typed, one after the other, in an empty folder with the files that the page shows."""
     path = f"docs/{page}.md"
+    if page == "own-environment":
+        shutil.copy(ROOT / "examples" / "my_robot.py", tmp_path)
+        making = "from my_robot import *; import oal; oal.demos.record_demos(make_env, expert, episodes=12).save('demos.npz')"
+        subprocess.run([sys.executable, "-c", making], cwd=tmp_path, check=True)
     for text in blocks("toml", path):
         (tmp_path / text.splitlines()[0].removeprefix("# ")).write_text(text, encoding="utf-8")
     commands = typed(path)
