@@ -142,7 +142,7 @@ def test_what_is_ready_can_be_typed(tmp_path: Any, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     np.savez("two arrays.npz", observations=np.zeros((8, 2), np.float32), actions=np.zeros((8, 1), np.float32))
     oal = CliRunner()
-    with pytest.raises(InputError, match="oal demos convert .*two arrays.npz NEW.npz --lengths N"):
+    with pytest.raises(InputError, match=r"oal demos convert .*two arrays\.npz NEW\.npz --lengths N"):
         oal.invoke(app, ["check", CONTINUOUS, "--demos", "two arrays.npz"], catch_exceptions=False)
     ready = oal.invoke(app, ["check", CONTINUOUS, "--demos", "two arrays.npz", "--lengths", "4"])
     first, then = ready.output.partition("Ready:")[2].split("&&")

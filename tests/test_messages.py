@@ -78,10 +78,10 @@ def test_a_reward_that_is_no_number_is_named(reward: Any) -> None:
         def step(self, action: Any) -> Any:
             return np.zeros(2, np.float32), reward, False, True, {}
 
-    with pytest.raises(InputError, match="Odd gave the reward .* at step 0: a reward is one number, or None"):
+    with pytest.raises(InputError, match=r"Odd gave the reward .* at step 0: a reward is one number, or None"):
         record_demos(Odd, lambda observation: 0, episodes=1, horizon=3)
     envs = Envs(Odd, horizon=3)
-    with pytest.raises(InputError, match="Odd gave the reward .* at step 0: a reward is one number, or None"):
+    with pytest.raises(InputError, match=r"Odd gave the reward .* at step 0: a reward is one number, or None"):
         envs.step(np.array([[1.0, 0.0]], np.float32))
 
 

@@ -83,5 +83,5 @@ def _leaf(space: spaces.Space, value: Any) -> str | None:
 def no_reward(env_id: str, reward: Any, step: int) -> InputError:
     """Return the error for a reward that is no number."""
     return InputError(
-        f"{env_id} gave the reward {shortened(reward)} at step {step}: a reward is one number, or None where there is none"
+        f"{env_id} gave the reward {shortened(reward)} at step {step}: a reward is one number, or None if there is none"
     )

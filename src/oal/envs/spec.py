@@ -165,8 +165,8 @@ def id_from_file(env_id: Any, where: str, *, trust: bool = False) -> str:
     if ":" in env_id and not trust:
         raise InputError(
             f"{where} names the environment {shortened(env_id)}, which would import the module before the colon and "
-            "run its code: type it again with --env, or add --trust (in Python: env=, trust=True), if you know where the "
-            "file comes from"
+            "run its code: type it again with --env, or add --trust (in Python: env=, trust=True), if you know where "
+            "the file comes from"
         )
     return env_id
 
