@@ -99,7 +99,8 @@ def test_the_commands_of_the_guides_run(page, tmp_path):
     path = f"docs/{page}.md"
     if page == "own-environment":
         shutil.copy(ROOT / "examples" / "my_robot.py", tmp_path)
-        making = "import my_robot as m, oal; oal.demos.record_demos(m.make_env, m.expert, episodes=12).save('demos.npz')"
+        record = "oal.demos.record_demos(m.make_env, m.expert, episodes=12).save('demos.npz')"
+        making = f"import oal, my_robot as m; {record}"
         subprocess.run([sys.executable, "-c", making], cwd=tmp_path, check=True)
     for text in blocks("toml", path):
         (tmp_path / text.splitlines()[0].removeprefix("# ")).write_text(text, encoding="utf-8")
