@@ -150,9 +150,11 @@ def test_a_learned_cost_is_asked_with_encoded_actions_and_for_the_absorbing_stat
     shown = Pairs(observed, taken, np.ones(50, np.float32))
     view = player.init(0, shown).view
     view = view._replace(params=np.arange(1.0, 1 + view.params.size, dtype=np.float32), absorbing=np.float32(0.25))
-    learned = LearnedCost(player, view, SPEC, 0.99)
+    learned = LearnedCost(player, view, SPEC, 0.99, names=NAMES)
     learner, held_out = episodes(rng, 4, length=25, terminated=True, shift=0.5), episodes(rng, 4)
-    found = certify(learner, held_out, spec=SPEC, cost=learned).learned_cost
+    certified = certify(learner, held_out, spec=SPEC, cost=learned)
+    assert {difference.feature for difference in certified.differences} == set(NAMES)
+    found = certified.learned_cost
     assert found == certify(learner, held_out, spec=SPEC, cost=learned.encoded, absorbing_cost=0.25).learned_cost
     assert found != certify(learner, held_out, spec=SPEC, cost=learned.__call__, absorbing_cost=0.25).learned_cost
 

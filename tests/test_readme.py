@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -58,8 +59,10 @@ def run_blocks(page: str) -> dict:
     names: dict = {"__name__": "__main__"}
     found = blocks("python", page)
     assert found, f"{page} has no code that is run"
-    for block in found:
-        exec(compile(shortened(block), page, "exec"), names)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*share reset seeds")  # a page shows how it is done
+        for block in found:
+            exec(compile(shortened(block), page, "exec"), names)
     return names
 
 
