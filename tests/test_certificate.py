@@ -565,6 +565,8 @@ def test_the_demonstrations_compared_with_are_named_first_where_they_flatter(rng
     learner, shown = episodes(rng, 4), episodes(rng, 10)
     found = certify(learner, shown, spec=SPEC, against="training")
     assert str(found).startswith("None of the 10 demonstrations is held out: it is compared with those it learned from")
+    own = str(certify(learner, shown, spec=SPEC, against="own"))
+    assert own.startswith("Compared with 10 recorded episodes of its own best policy. ")
     assert str(certify(learner, shown, spec=SPEC)).endswith(
         ". Compared with 10 demonstrations that were held out from learning."
     )

@@ -29,6 +29,8 @@ AGAINST = {
     "own": "Compared with {} recorded episodes of its own best policy.",
     "given": "Compared with {} demonstrations that were given for it.",
 }
+FLATTERS = ("training", "own")
+"""Comparisons that make a policy look closer to the expert than it is, which is said first."""
 NEAR, DIFFERS, TOO_FEW = "as two experts", "differs", "too few"
 AS_MUCH, LESS, MORE = "as the expert", "below the expert", "above the expert"
 
@@ -271,7 +273,7 @@ class Certificate:
     def lines(self) -> tuple[str, str]:
         """The sentence and what it is compared with; the latter first where it flatters."""
         said = f"{self.env_id}: {self.sentence}."
-        return (self.compared, said) if self.against == "training" else (said, self.compared)
+        return (self.compared, said) if self.against in FLATTERS else (said, self.compared)
 
     def __str__(self) -> str:
         return " ".join(self.lines)
