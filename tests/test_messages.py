@@ -1,6 +1,8 @@
 """What the command line says: phases, plurals, what to expect, what to do instead."""
 
+import io
 import math
+import re
 from typing import Any
 
 import gymnasium as gym
@@ -8,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from oal.base.console import counted
+from oal.base.console import counted, progress
 from oal.base.stats import Mean
 from oal.cli import app
 from oal.cli.figure import _show
@@ -22,6 +24,26 @@ def test_one_run_is_not_runs() -> None:
     assert [counted(n, "run") for n in (0, 1, 2, 1_000)] == ["0 runs", "1 run", "2 runs", "1,000 runs"]
     assert counted(1, "trajectory", "trajectories") == "1 trajectory"
     assert counted(4, "trajectory", "trajectories") == "4 trajectories"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("phase, note", [("learning", "distance to the expert 0.012"), ("cloning parts", "loss 0.0123")])
+def test_the_progress_line_fits_into_a_terminal(phase: str, note: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the numbers of the longest run: phase, steps, time left and note, nothing cut off."""
+    shown = Terminal()
+    monkeypatch.setattr("sys.stderr", shown)
+    for name, value in (("COLUMNS", "80"), ("TERM", "xterm")):
+        monkeypatch.setenv(name, value)
+    with progress(phase, 3_000_000) as advance:
+        for _ in range(3):
+            advance(500_000, note)
+    last = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.getvalue()).rstrip().splitlines()[-1]
+    assert re.fullmatch(rf"{phase} .* 1500000/3000000 left \S+ {note}", last.strip())
+    assert "…" not in last
 
 
 def test_one_seed_has_no_interval_and_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
