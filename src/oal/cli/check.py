@@ -38,10 +38,11 @@ def check(
         """Return what learns from this, as it stands here."""
         words, before = ["oal", "train", env], []
         if shown is not None and demos is not None:
+            learned = demos
             if lengths is not None:  # only a file that has them can be learned from
-                converted = f"{Path(demos).stem}-episodes.npz"
-                before = ["oal", "demos", "convert", demos, converted, "--lengths", lengths]
-            words += ["--demos", converted if before else demos]
+                learned = f"{Path(demos).stem}-episodes.npz"
+                before = ["oal", "demos", "convert", demos, learned, "--lengths", lengths]
+            words += ["--demos", learned]
             words += ["--trajectories", "0"] if len(shown) < LEARNED_FROM else []
         words += [] if horizon is None else ["--horizon", str(horizon)]
         return (f"{shlex.join(before)} && " if before else "") + shlex.join(words)
