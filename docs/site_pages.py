@@ -258,7 +258,10 @@ def on_page_content(content: str, page: Any, config: Any, files: Any) -> str:
 
     def drawn(found: re.Match[str]) -> str:
         formula = html.unescape(found[2] or found[3])
-        return converter.convert(formula, display="inline" if found[2] else "block")
+        made = converter.convert(formula, display="inline" if found[2] else "block")
+        if unknown := re.search(r">\\\w+", made):  # what the converter does not know it shows as it stands
+            log.warning(f"{page.file.src_path}: {unknown[0][1:]} of a formula is not known: {formula}")
+        return made
 
     return FORMULA.sub(drawn, content)
 

@@ -11,8 +11,8 @@ model.learn(20_000, callback=oal.callbacks.Evaluate(5_000, best="best.safetensor
 
 
 policy = oal.Policy.load("best.safetensors")
-rollouts = oal.demos.record_demos("Hopper-v5", policy, episodes=10)
-certificate = oal.certify(rollouts, others, training=one, spec=model.spec)
+rollouts = oal.demos.record_demos("Hopper-v5", policy, episodes=10, seed=1)
+certificate = oal.certify(rollouts, others, training=one, spec=model.spec, cost=oal.LearnedCost.of(model))
 print(certificate.sentence)
 print(f"return {rollouts.returns.mean():.0f}, the expert's {others.returns.mean():.0f}")
 

@@ -24,7 +24,7 @@ def main():
     expert = oal.demos.load(ENV)
     expert.save("expert.npz", format="imitation")
     demos: Demos = oal.demos.load("expert.npz", env=ENV)
-    learn, held_out = demos[:1], demos[1:6]
+    learn, held_out = demos[:10], demos[10:]
 
     clone = oal.BC(ENV, learn, seed=0).learn()
     model = oal.OAL(ENV, learn, policy="mdpo", cost="linear", seed=0).learn(steps)
@@ -33,9 +33,9 @@ def main():
     print(f"expert {held_out.returns.mean():.0f}")
 
     # any policy records: oal's, SB3's, a function; what the environment gives in, what it takes out
-    rollouts = oal.demos.record_demos(ENV, model.policy(), episodes=5)
-    print(oal.certify(rollouts, held_out, training=learn, spec=model.spec))
+    rollouts = oal.demos.record_demos(ENV, model.policy(), episodes=5, seed=1)
     cost = oal.LearnedCost.of(model)
+    print(oal.certify(rollouts, held_out, training=learn, spec=model.spec, cost=cost))
     for name, weight in sorted(cost.weights(), key=lambda pair: -abs(pair[1]))[:3]:
         print(f"  the learned cost weighs {name} with {weight:+.3f}")
     model.save("model.safetensors")

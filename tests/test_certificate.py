@@ -150,9 +150,11 @@ def test_a_learned_cost_is_asked_with_encoded_actions_and_for_the_absorbing_stat
     shown = Pairs(observed, taken, np.ones(50, np.float32))
     view = player.init(0, shown).view
     view = view._replace(params=np.arange(1.0, 1 + view.params.size, dtype=np.float32), absorbing=np.float32(0.25))
-    learned = LearnedCost(player, view, SPEC, 0.99)
+    learned = LearnedCost(player, view, SPEC, 0.99, names=NAMES)
     learner, held_out = episodes(rng, 4, length=25, terminated=True, shift=0.5), episodes(rng, 4)
-    found = certify(learner, held_out, spec=SPEC, cost=learned).learned_cost
+    certified = certify(learner, held_out, spec=SPEC, cost=learned)
+    assert {difference.feature for difference in certified.differences} == set(NAMES)
+    found = certified.learned_cost
     assert found == certify(learner, held_out, spec=SPEC, cost=learned.encoded, absorbing_cost=0.25).learned_cost
     assert found != certify(learner, held_out, spec=SPEC, cost=learned.__call__, absorbing_cost=0.25).learned_cost
 
@@ -533,6 +535,22 @@ def test_one_that_falls_is_worse_and_the_clone_stands_beside(rng) -> None:
     assert written["kernel"]["on_scale"]["value"] == found.kernel.on_scale(found.kernel.value)
 
 
+def test_a_measure_by_which_a_random_policy_is_an_expert_has_no_scale_and_no_word(rng) -> None:
+    """Episodes that vary much between them: no linear cost tells even the random policy, so it is no yardstick."""
+    learner, held_out = episodes(rng, 12, correlation=0.95), episodes(rng, 8)
+    learner, held_out = ([replace(t, rewards=None) for t in some] for some in (learner, held_out))
+    wild = [replace(t, rewards=None) for t in episodes(rng, 6, shift=0.3)]
+    found = certify(learner, held_out, spec=SPEC, random=wild)
+    gap = found.linear_l2
+    assert gap.zero < gap.random <= gap.scale_high
+    assert math.isnan(gap.on_scale(gap.value))
+    assert found.table()[0][0] == "linear, L2*"
+    assert not gap.differs
+    assert gap.high > gap.random
+    assert found.classifier.differs
+    assert found.sentence.startswith("no linear cost tells it from the expert; differs in how things go together")
+
+
 def test_p_and_verdict_agree(rng) -> None:
     for shift in (0.0, 0.15, 0.3, 0.45, 0.6):
         found = certify(episodes(rng, 6, shift=shift), episodes(rng, 6), spec=SPEC, resamples=200)
@@ -547,6 +565,8 @@ def test_the_demonstrations_compared_with_are_named_first_where_they_flatter(rng
     learner, shown = episodes(rng, 4), episodes(rng, 10)
     found = certify(learner, shown, spec=SPEC, against="training")
     assert str(found).startswith("None of the 10 demonstrations is held out: it is compared with those it learned from")
+    own = str(certify(learner, shown, spec=SPEC, against="own"))
+    assert own.startswith("Compared with 10 recorded episodes of its own best policy. ")
     assert str(certify(learner, shown, spec=SPEC)).endswith(
         ". Compared with 10 demonstrations that were held out from learning."
     )

@@ -1,6 +1,7 @@
 """`oal check`: each thing that is looked at, sound and not, and what is said of it."""
 
 import json
+import shlex
 from typing import Any
 
 import gymnasium as gym
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 
 from games import CONTINUOUS, DICTIONARY, DISCRETE, Walk, demos_of
 from oal.cli import app
-from oal.demos import Demos
+from oal.demos import Demos, load
 from oal.errors import InputError
 from oal.lab.check import Finding, check
 
@@ -136,12 +137,28 @@ def test_demonstrations_of_another_version_do_not_replay() -> None:
     assert by_name(check(lambda: Odd("fixed"), recorded, horizon=8))["replaying"].verdict == "note"
 
 
+def test_what_is_ready_can_be_typed(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two plain arrays: the line that the check ends with converts them, and names a file that can be learned from."""
+    monkeypatch.chdir(tmp_path)
+    np.savez("two arrays.npz", observations=np.zeros((8, 2), np.float32), actions=np.zeros((8, 1), np.float32))
+    oal = CliRunner()
+    with pytest.raises(InputError, match=r"oal demos convert .*two arrays\.npz NEW\.npz --lengths N"):
+        oal.invoke(app, ["check", CONTINUOUS, "--demos", "two arrays.npz"], catch_exceptions=False)
+    ready = oal.invoke(app, ["check", CONTINUOUS, "--demos", "two arrays.npz", "--lengths", "4"])
+    first, then = ready.output.partition("Ready:")[2].split("&&")
+    convert, train = shlex.split(first), shlex.split(then)
+    assert oal.invoke(app, convert[1:], catch_exceptions=False).exit_code == 0
+    assert train == ["oal", "train", CONTINUOUS, "--demos", convert[4], "--trajectories", "0"]
+    assert len(load(convert[4])) == 2
+
+
 def test_the_command(tmp_path: Any) -> None:
     oal = CliRunner()
     demos_of(CONTINUOUS).save(tmp_path / "demos.npz")
     good = oal.invoke(app, ["check", CONTINUOUS, "--demos", str(tmp_path / "demos.npz")])
     assert good.exit_code == 0
     assert f"Ready:  oal train {CONTINUOUS} --demos" in good.output
+    assert good.output.rstrip().endswith("--trajectories 0")  # there are fewer than it would learn from
     bad = oal.invoke(app, ["check", CONTINUOUS, "--demos", "CartPole-v1", "--json"])
     assert bad.exit_code == 1
     assert [row["about"] for row in json.loads(bad.stdout) if row["verdict"] == "problem"] == ["demonstrations"]

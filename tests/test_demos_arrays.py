@@ -119,6 +119,8 @@ def test_dict_observations_become_what_the_learner_sees():
         assert made.observations.dtype == np.float32
     with pytest.raises(InputError, match=r"a dictionary, whose keys have no order.*env="):
         Demos.from_arrays(given, taken, lengths=6)
+    with pytest.raises(InputError, match=r"a dictionary, and those of the environment are Box.*another environment"):
+        Demos.from_arrays(given, taken, lengths=6, env=CONTINUOUS)
     with pytest.raises(InputError, match="its part 'one' is missing"):
         Demos.from_arrays({"place": PLACE}, taken, lengths=6, env=DICTIONARY)
 

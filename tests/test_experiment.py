@@ -693,6 +693,8 @@ def test_a_run_that_is_being_trained_is_not_removed(oal, tmp_path):
     assert "is being trained" in str(oal("runs", "rm", tmp_path, "--yes").exception)
     assert folder.path.exists()
     assert "running" in oal("runs", "list", tmp_path).output
+    folder.describe({"env": "x", "policy": "sac", "cost": None, "seed": 0}, {})
+    assert "run (x sac 0)" in oal("runs", "list", tmp_path).output
 
 
 def test_a_result_names_the_command_somebody_can_type(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,10 @@ def test_the_learned_cost_is_charged_to_all_environments_at_once(absorbing: Any)
             assert dones[i] == (terminated or truncated)
             if terminated or truncated:
                 each.reset()
-    assert model_in(env).learn(32).num_timesteps >= 32
+    trained = model_in(env).learn(32)
+    assert trained.num_timesteps >= 32
+    for episode in bridge.record(trained, episodes=2):  # the environment's own reward, not the learned one
+        np.testing.assert_allclose(episode.rewards, 1.0 - (episode.observations[1:, 0] - 0.5) ** 2, atol=1e-4)
     with pytest.raises(InputError, match="shows 4"):
         bridge.CostVecReward(vector("CartPole-v1"), cost)
     learner.close()

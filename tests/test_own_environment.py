@@ -174,6 +174,21 @@ def test_a_run_of_a_file_is_typed_or_trusted_again(here: Path, oal: Any, monkeyp
     assert "--trust" in str(oal("demos", "record", run, "-o", "third.npz").exception)
 
 
+def test_a_run_with_a_horizon_of_its_own_records_with_it(here: Path, oal: Any) -> None:
+    """The class has no time limit: it is typed for random actions, and known of a policy."""
+    assert "--horizon" in str(oal("demos", "record", "random", "--env", "robot:Robot", "-o", "no.npz").exception)
+    wild = oal("demos", "record", "random", "--env", "robot:Robot", "--horizon", 7, "--episodes", 2, "-o", "wild.npz")
+    assert wild.exit_code == 0, (wild.output, wild.exception)
+    shown = demos.load("wild.npz")
+    assert shown.lengths.tolist() == [7, 7]
+    learning = ("--demos", "wild.npz", "--horizon", 7, "--trajectories", 0, "--updates", 2)
+    cloned = oal("clone", "robot:Robot", *learning, "--out", "cloned")
+    assert cloned.exit_code == 0, (cloned.output, cloned.exception)
+    again = oal("demos", "record", "cloned", "--env", "robot:Robot", "--episodes", 1, "-o", "again.npz")
+    assert again.exit_code == 0, (again.output, again.exception)
+    assert demos.load("again.npz").lengths.tolist() == [7]
+
+
 def test_without_shipped_demonstrations_they_are_asked_for(here: Path, oal: Any) -> None:
     assert "--demos FILE" in str(oal("train", "robot.py:make_env").exception)
 

@@ -151,6 +151,21 @@ def test_the_researcher_feels_at_home(installed: str, away: Path) -> None:
     said = run(installed, "researcher.py", "--steps", 2000, cwd=away)
     assert "expert 1000" in said
     assert "went on to 2500 steps" in said
+    assert "share reset seeds" not in said
+
+
+# the newest PyTorch is not everywhere to be had
+STABLE_BASELINES = ("torch==2.13.0", "stable-baselines3>=2.6")
+
+
+@pytest.mark.slow
+def test_the_researcher_goes_on_with_stable_baselines(built: Path, away: Path) -> None:
+    (wheel,) = (built / "dist").glob("*.whl")
+    python = made(built / "researcher", f"oal[sb3] @ {wheel.as_uri()}", *STABLE_BASELINES)
+    said = run(python, "researcher.py", "--steps", 1500, cwd=away)
+    assert said.count("evaluate_policy(") == 2
+    assert "PPO on the learned cost: Demos(" in said
+    assert "recorded as it is: Demos(InvertedPendulum-v5, 2 episodes" in said
 
 
 @pytest.mark.slow

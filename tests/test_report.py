@@ -515,6 +515,9 @@ def test_certificates_lead_with_the_sentence_and_stand_on_one_scale(tmp_path):
     assert "return 0 3,500 ± 80 3,700 2,900 – less than the expert" in text
     assert "position 1 0 1.21 1.35 0.05 −2.8 sd" in text
     assert ": where the learner differs" in text
+    flattering = "None of the 15 demonstrations is held out."
+    write(folder / "certificate.json", {**CERTIFICATE, "compared": flattering, "against": "training"})
+    assert f"Seed 0: {flattering} indistinguishable from the expert on 10 episodes." in text_of(page_of(tmp_path))
     old = {name: entry for name, entry in CERTIFICATE.items() if name not in ("sentence", "compared", "differences")}
     old["linear_l2"] = {"name": "linear, L2", "value": 0.21, "low": 0.12, "high": 0.3, "scale": 0.19, "p_value": 0.4}
     write(folder / "certificate.json", old)

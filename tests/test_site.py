@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
+FROM_THE_ROOT = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
 
 
 def without_code(text: str) -> str:
@@ -24,11 +25,10 @@ def test_every_page_stands_in_the_navigation_once() -> None:
     config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     nav = config[config.index("\nnav:") : config.index("\nvalidation:")]
     named = re.findall(r": ([\w-]+\.md)$", nav, flags=re.MULTILINE)
-    from_the_root = {"changelog.md", "contributing.md", "security.md"}
-    assert sorted(named) == sorted({page.name for page in PAGES} | from_the_root)
+    assert sorted(named) == sorted({page.name for page in PAGES} | {page.name.lower() for page in FROM_THE_ROOT})
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [ROOT / "README.md", *FROM_THE_ROOT, *PAGES], ids=lambda page: page.name)
 def test_links_between_files_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text(encoding="utf-8"))):
         if urlsplit(target).scheme:
@@ -36,6 +36,7 @@ def test_links_between_files_lead_somewhere(page: Path) -> None:
         file, _, anchor = target.partition("#")
         path = (page.parent / file).resolve() if file else page
         assert path.exists(), f"{page.name} links to {target}"
+        assert path.suffix not in (".csv", ".json", ".txt"), f"{page.name} links to {target}, which the site leaves out"
         if anchor:
             titles = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
             assert anchor in {slug(title) for title in titles}, f"{page.name} links to {target}"

@@ -1,6 +1,7 @@
 """Stops: a signal never loses a step, says how to go on, and what goes on ends as if it had never been stopped."""
 
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -365,16 +366,20 @@ def oal(*words: Any, often: bool = False, **options: Any) -> subprocess.Popen[st
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        start_new_session=True,
         **options,
     )
 
 
 def stopped(process: subprocess.Popen[str], when: Callable[[], Any], number: int, *, within: float = 30.0) -> str:
-    """Send the signal once `when` is true; return the command that goes on."""
+    """Send the signal once `when` is true; return the command that goes on. Ctrl-C reaches workers too, as it does."""
     deadline = time.monotonic() + 300
     while process.poll() is None and not when() and time.monotonic() < deadline:
         time.sleep(0.02)
-    process.send_signal(number)
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
     begun = time.monotonic()
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 128 + number, output
@@ -427,7 +432,7 @@ def test_an_expert_is_stopped_and_goes_on(tmp_path: Path) -> None:
     words = ["expert", "Pendulum-v1", "--steps", 3000, "--quiet", "--episodes", 1, "--out"]
     went_on(shlex.join(map(str, ["oal", *words, tmp_path / "whole"])))
     path = tmp_path / "cut"
-    command = stopped(oal(*words, path), lambda: step_of(path) >= 1000, signal.SIGHUP)
+    command = stopped(oal(*words, path), lambda: step_of(path) >= 1000, signal.SIGINT)
     assert step_of(path) < 3000
     went_on(command + " --quiet")
     for name in ("policy.safetensors", "best.safetensors", "demos.npz"):
@@ -447,7 +452,8 @@ def test_cloning_is_stopped_and_goes_on_from_the_command_line(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_sweep_and_its_workers_are_stopped_and_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_sweep_and_its_workers_are_stopped_and_go_on(tmp_path: Path, number: int) -> None:
     from test_experiment import results, toml
 
     table = {"sweep": {**TINY, "total_steps": 20_000, "checkpoint_every": 20_000}, "grid": {"seed": [0, 1]}}
@@ -456,7 +462,7 @@ def test_a_sweep_and_its_workers_are_stopped_and_go_on(tmp_path: Path) -> None:
     went_on(shlex.join(["oal", "sweep", str(path), "--out", str(sweeps[0].out), "--quiet"]))
     process = oal("sweep", path, "--out", sweeps[1].out, "--processes", 2)
     folders = [run.folder for run in sweeps[1].runs()]
-    command = stopped(process, lambda: all(map(step_of, folders)), signal.SIGTERM)
+    command = stopped(process, lambda: all(map(step_of, folders)), number)
     assert command == shlex.join(["oal", "sweep", str(path), "--out", str(sweeps[1].out), "--processes", "2"])
     assert [RunFolder(folder).status["status"] for folder in folders] == ["stopped", "stopped"]
     went_on(command)
@@ -468,7 +474,7 @@ def test_a_figure_is_stopped_and_goes_on_from_the_command_line(tmp_path: Path) -
     words = ["figure", "noise", "--seeds", 8, "--episodes", 20_000, "--threads", 1, "--out"]
     went_on(shlex.join(map(str, ["oal", *words, tmp_path / "whole"])))
     process = oal(*words, tmp_path / "cut", often=True)
-    command = stopped(process, lambda: list(tmp_path.rglob("*.npz")), signal.SIGHUP, within=5)
+    command = stopped(process, lambda: list(tmp_path.rglob("*.npz")), signal.SIGINT, within=5)
     assert list((tmp_path / "cut").glob("unfinished-*"))
     went_on(command)
     assert (tmp_path / "cut" / "noise.csv").read_text() == (tmp_path / "whole" / "noise.csv").read_text()

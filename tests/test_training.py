@@ -2,12 +2,13 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -283,3 +284,20 @@ def test_ten_kills_in_one_run_change_nothing(tmp_path: Path) -> None:
 def _checkpointed(folder: Path) -> float:
     path = folder / "checkpoint.safetensors"
     return path.stat().st_mtime if path.exists() else 0.0
+
+
+@pytest.mark.parametrize(
+    "distances, says",
+    [
+        ([0.0541, None, 0.0542], None),  # the same in print
+        ([0.05, 0.09, 0.04], None),
+        ([0.05, 0.02, 0.31], r"\(0\.31\) than the clone it started from \(0\.05\): take best\.safetensors"),
+        ([0.05], None),
+    ],
+)
+def test_a_learner_that_ends_further_away_than_its_clone_is_told(tmp_path: Path, distances: Any, says: Any) -> None:
+    folder = RunFolder.create(tmp_path / "run", {"env": "Pendulum-v1"}, {})
+    for i, distance in enumerate(distances):
+        folder.log({"step": 1_000 * i, "evaluation_distance": distance})
+    said = training.Run(folder, *[cast(Any, None)] * 2).worse_than_clone()
+    assert said is None if says is None else re.search(says, said or "")

@@ -50,9 +50,8 @@ def progress(text: str, total: int, *, enabled: bool = True) -> Iterator[Callabl
 
     columns = (
         bars.TextColumn("{task.description}", markup=False),
-        bars.BarColumn(),
+        bars.BarColumn(bar_width=12),  # with phase, numbers and note it fits into 80 columns
         bars.MofNCompleteColumn(),
-        bars.TimeElapsedColumn(),
         bars.TextColumn("left"),
         bars.TimeRemainingColumn(),
         bars.TextColumn("{task.fields[note]}"),

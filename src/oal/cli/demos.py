@@ -209,6 +209,7 @@ def record(
     stochastic: bool = typer.Option(False, "--stochastic", help="Draw actions from the policy instead of its mode."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace the file if it exists."),
     trust: bool = typer.Option(False, "--trust", help="Let the name in the RUN import a module or run a file."),
+    horizon: int | None = typer.Option(None, help="Time limit, for an environment that has none; a RUN knows its own."),
 ) -> None:
     """Run a saved policy, or uniformly random actions, and keep the episodes as demonstrations."""
     at_least("episodes", episodes, 1)
@@ -222,8 +223,8 @@ def record(
     if policy == "random":
         if env is None:
             raise InputError("random actions need an environment: add --env ID")
-        made = envs.make(env)
-        spec = envs.describe(made)
+        made = envs.make(env, horizon=horizon)
+        spec = envs.describe(made, horizon=horizon)
         made.close()
         uniform = envs.UniformPolicy(spec)
         uniform.rng = seeding.generator(seed, "demos.record")
@@ -233,6 +234,7 @@ def record(
         env_id = env or _environment_of(policy, saved.spec.env_id, trust)
         if env_id != saved.spec.env_id and ":" not in env_id:
             raise InputError(f"{policy} was trained on {saved.spec.env_id}, not on {env_id}: leave out --env")
+        horizon = horizon or saved.spec.horizon or None
         act = saved.sample if stochastic else saved.act
         described = f"the policy {policy}, {'sampled' if stochastic else 'deterministic'}"
     command = f"oal demos record {policy} --env {env_id} --episodes {episodes} --seed {seed}"
@@ -241,6 +243,7 @@ def record(
         act,
         episodes=episodes,
         seed=seed,
+        horizon=horizon,
         described_as=described,
         metadata={"command": command + (" --stochastic" if stochastic else "")},
     )

@@ -212,7 +212,8 @@ def _row(folder: "RunFolder", root: Path) -> tuple[Any, ...]:
     except InputError:
         return name, "", "damaged", "", ""
     if str(config.get("env", "")) not in name:
-        name += f" ({' '.join(str(config[field]) for field in ('env', 'policy', 'cost', 'seed') if field in config)})"
+        said = [config.get(field) for field in ("env", "policy", "cost", "seed")]
+        name += f" ({' '.join(str(each) for each in said if each is not None)})"  # an expert has no cost
     returns = [record.get("evaluation_return") for record in records]
     last = next((value for value in reversed(returns) if value is not None), "")
     expert = metadata.get("expert_return")

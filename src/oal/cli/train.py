@@ -264,7 +264,7 @@ def _go(run: "Run", *, quiet: bool, tensorboard: bool, wandb: str | None, thread
     sinks: list[Any] = []
     if run.learner.step >= run.config.total_steps:
         console.say(
-            f"{run.folder} has taken its {run.learner.step:,} steps: for more, say  oal resume --steps N", err=True
+            f"{run.folder} has taken its {run.learner.step:,} steps: for more, say  {run.command} --steps N", err=True
         )
     if tensorboard:
         sinks.append(callbacks.tensorboard_sink(run.folder.path / "tensorboard"))

@@ -305,8 +305,8 @@ def _fitted(
     streams = [(stream,), *((stream, i) for i in range(1, len(actors)))]
     keys = jnp.stack([jax.random.split(jax.random.key(seeding.integer(seed, *each)), total) for each in streams])
     fit, losses, validated = (fit, [], []) if paused is None else paused.taken(fit)
-    what = "cloning" if places is None else "cloning parts of"
-    with console.progress(f"{what} {spec.env_id}", total, enabled=progress_bar) as advance:
+    what = "cloning" if places is None else "cloning parts"
+    with console.progress(what, total, enabled=progress_bar) as advance:
         while len(losses) < total:
             done = len(losses)
             fit, new, new_validated = epochs(

@@ -165,13 +165,14 @@ def certify(
 
     `cost` is a learned cost, or any function of flat observations and encoded actions; `absorbing_cost` is what it asks
     for each step after a termination, which a learned cost knows. `names` are those of the coordinates of observation
-    and encoded action. Everything is deterministic from `seed`.
+    and encoded action, which a learned cost knows too. Everything is deterministic from `seed`.
     """
     if cost is not None:
         from oal.deep.learned_cost import LearnedCost
 
         if isinstance(cost, LearnedCost):
             absorbing_cost = cost.absorbing if absorbing_cost is None else absorbing_cost
+            names = cost.names if names is None else names
             # as a function it would take actions in the environment's units
             cost = cost.encoded
     rollouts, held_out, training = list(rollouts), list(held_out), list(training)

@@ -166,8 +166,7 @@ class OAL:
         self.pretrain(progress_bar=progress_bar)
         if self.step >= total_steps:
             warnings.warn(_nothing_left(self.step, total_steps), stacklevel=2)
-        about = f"learning {self.spec.env_id}"
-        with console.progress(about, max(0, total_steps - self.step), enabled=progress_bar) as advance:
+        with console.progress("learning", max(0, total_steps - self.step), enabled=progress_bar) as advance:
             goes_on = True
             while goes_on and self.step < total_steps:
                 self.block_begun, begun = self.step, time.perf_counter()

@@ -29,6 +29,8 @@ AGAINST = {
     "own": "Compared with {} recorded episodes of its own best policy.",
     "given": "Compared with {} demonstrations that were given for it.",
 }
+FLATTERS = ("training", "own")
+"""Comparisons that make a policy look closer to the expert than it is, which is said first."""
 NEAR, DIFFERS, TOO_FEW = "as two experts", "differs", "too few"
 AS_MUCH, LESS, MORE = "as the expert", "below the expert", "above the expert"
 
@@ -61,9 +63,9 @@ class Measure:
         return self.verdict.startswith(DIFFERS)
 
     def on_scale(self, value: float) -> float:
-        """Return a value of this measure on the common scale; NaN if a random policy is no farther than two experts."""
+        """Return a value of this measure on the common scale; NaN if a random policy passes for a second expert."""
         span = self.random - self.zero
-        return (value - self.zero) / span if span > 0.0 else math.nan
+        return (value - self.zero) / span if span > 0.0 and not self.random <= self.scale_high else math.nan
 
 
 @dataclass(frozen=True)
@@ -180,8 +182,10 @@ class Certificate:
         falls = self.lengths.verdict == LESS and self.absorbing[0] > self.absorbing[1]
         earlier = f"after {_number(self.lengths.learner.mean)} steps instead of {_number(self.lengths.expert.mean)}"
         beside = f" (a random policy: {gap.random:.2g})" if math.isfinite(gap.random) else ""
-        near = not gap.on_scale(gap.value) > FAR
+        near = not (gap.differs and gap.on_scale(gap.value) > FAR)
         as_good = f"as good as the expert for every linear cost within {gap.high:.2g}{beside}"
+        if not gap.differs and gap.high >= gap.random:  # a bound that a random policy keeps says nothing
+            as_good = "no linear cost tells it from the expert"
         if returns is not None:
             mine, theirs = _number(returns.learner.mean), _number(returns.expert.mean)
             if returns.verdict == LESS:
@@ -222,10 +226,10 @@ class Certificate:
         for m in self.measures:
             scaled = math.isfinite(m.on_scale(m.value))
             value, low, high, clone = (
-                f"{m.on_scale(x) + 0.0:z.2f}" if scaled else f"{x:.3g}" for x in (m.value, m.low, m.high, m.clone)
+                f"{m.on_scale(x) + 0.0:z.2f}" if scaled else f"{x:.2g}" for x in (m.value, m.low, m.high, m.clone)
             )
             beside = (clone if math.isfinite(m.clone) else "–",) if "clone" in self.columns else ()
-            name = m.name if scaled else f"{m.name} *"
+            name = m.name if scaled else f"{m.name}*"
             rows.append((name, value, f"{low} to {high}", *beside, f"{m.adjusted_p:.3f}", m.verdict))
         return rows
 
@@ -269,7 +273,7 @@ class Certificate:
     def lines(self) -> tuple[str, str]:
         """The sentence and what it is compared with; the latter first where it flatters."""
         said = f"{self.env_id}: {self.sentence}."
-        return (self.compared, said) if self.against == "training" else (said, self.compared)
+        return (self.compared, said) if self.against in FLATTERS else (said, self.compared)
 
     def __str__(self) -> str:
         return " ".join(self.lines)

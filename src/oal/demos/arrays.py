@@ -27,11 +27,17 @@ def episodes(
     action_space: "Space | None" = None,
 ) -> list[dict[str, Any]]:
     """Return the arguments of each `Trajectory`; see `Demos.from_arrays`."""
-    if isinstance(observations, Mapping) and (observation_space is None or not is_composite(observation_space)):
-        raise InputError(
-            "observations are a dictionary, whose keys have no order of their own: say the environment they are of "
-            "(env=), which has one"
-        )
+    if isinstance(observations, Mapping):
+        if observation_space is None:
+            raise InputError(
+                "observations are a dictionary, whose keys have no order of their own: say the environment they are "
+                "of (env=), which has one"
+            )
+        if not is_composite(observation_space):
+            raise InputError(
+                f"observations are a dictionary, and those of the environment are {observation_space}: are these "
+                "demonstrations of another environment?"
+            )
     if _is_list_of_episodes(actions, action_space):
         if lengths is not None:
             raise InputError("lengths are for single arrays of all steps: with one array per episode leave them out")

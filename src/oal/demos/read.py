@@ -191,8 +191,9 @@ def read_arrays(archive: npz.Archive, lengths: Any = None) -> Demos:
         steps = len(arrays["actions"]) if arrays["actions"].ndim else 0
         raise InputError(
             f"{name}: holds {' and '.join(names.values())}, {steps} steps in a row: where do episodes begin and end? "
-            f"Say --lengths N if all have N steps, or --lengths N,M,... (in Python lengths=; {steps} if it is one "
-            "episode), or add an array 'lengths', or 'terminated' and 'truncated' with one flag a step, to the file"
+            f"Say it once:  oal demos convert {name} NEW.npz --lengths N  if all have N steps, or N,M,... (in Python "
+            f"lengths=; {steps} if it is one episode). Or add an array 'lengths', or 'terminated' and 'truncated' with "
+            "one flag a step, to the file"
         )
     if "lengths" in arrays and lengths is None:
         check_episodes(f"{name}: lengths", arrays["lengths"].size)

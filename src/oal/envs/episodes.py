@@ -8,7 +8,7 @@ import numpy as np
 
 from oal.base.seeding import generator, integer
 from oal.envs.hangs import watch
-from oal.envs.observations import observation_reader
+from oal.envs.observations import no_reward, observation_reader
 from oal.envs.spec import Act, ActionCodec, EnvSource, EnvSpec, describe, make, uniform_actions
 from oal.errors import at_least
 
@@ -140,7 +140,10 @@ class EpisodeRunner:
                 raw[i] = observation
                 observations[i].append(self._flat(observation))
                 actions[i].append(action)
-                rewards[i].append(np.nan if reward is None else float(reward))
+                try:
+                    rewards[i].append(np.nan if reward is None else float(reward))
+                except (TypeError, ValueError):
+                    raise no_reward(self.spec.env_id, reward, len(rewards[i])) from None
                 if terminated or truncated:
                     success = info.get("is_success", info.get("success"))
                     ends[i] = (bool(terminated), bool(truncated), None if success is None else bool(success))

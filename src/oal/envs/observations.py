@@ -1,4 +1,4 @@
-"""What an environment hands out, checked against its observation space: NumPy broadcasts a wrong shape silently."""
+"""What an environment hands out, checked: NumPy broadcasts an observation of a wrong shape silently."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -78,3 +78,10 @@ def _leaf(space: spaces.Space, value: Any) -> str | None:
     if array.dtype.kind not in "biuf" or not np.can_cast(array.dtype, space.dtype or array.dtype, "same_kind"):
         return f"numbers of type {array.dtype}, not {space.dtype}"
     return None
+
+
+def no_reward(env_id: str, reward: Any, step: int) -> InputError:
+    """Return the error for a reward that is no number."""
+    return InputError(
+        f"{env_id} gave the reward {shortened(reward)} at step {step}: a reward is one number, or None if there is none"
+    )

@@ -29,6 +29,11 @@ def resolved(source: str) -> str | Callable[..., gym.Env]:
     """Return what makes the environment that a text names: an id of Gymnasium's, or a function of a module or file."""
     where, colon, name = source.rpartition(":")
     if not colon:
+        if source.endswith(".py"):
+            raise InputError(
+                f"environment '{source}' is a file: name the function in it that makes the environment, as "
+                f"{source}:make_env"
+            )
         return source
     if where.endswith(".py"):
         module = _module_of_file(source, where)

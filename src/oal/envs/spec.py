@@ -19,7 +19,7 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 from oal.base import jsontext
-from oal.base.spaces import flatten, is_composite, refuse_pictures, space_from_json, space_to_json
+from oal.base.spaces import flatten, is_composite, leaves, refuse_pictures, space_from_json, space_to_json
 from oal.envs.sources import EnvSource, call, resolved
 from oal.errors import InputError, at_least, choice, is_whole, shortened, whole
 
@@ -165,7 +165,8 @@ def id_from_file(env_id: Any, where: str, *, trust: bool = False) -> str:
     if ":" in env_id and not trust:
         raise InputError(
             f"{where} names the environment {shortened(env_id)}, which would import the module before the colon and "
-            "run its code: add --trust (in Python: trust=True) if you know where the file comes from"
+            "run its code: type it again with --env, or add --trust (in Python: env=, trust=True), if you know where "
+            "the file comes from"
         )
     return env_id
 
@@ -178,6 +179,8 @@ def describe(env: gym.Env | VectorEnv, *, horizon: int | None = None) -> EnvSpec
     env_id = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
     if not observation_space.is_np_flattenable:
         raise InputError(f"{env_id}: observations of {observation_space} have no fixed size and cannot be flattened")
+    if any(isinstance(leaf, spaces.Text) for _, leaf in leaves(observation_space)):
+        raise InputError(f"{env_id}: observations of {observation_space} are text: give numbers, with a wrapper")
     refuse_pictures(env_id, observation_space)
     size = spaces.flatdim(observation_space)
     if size > MAX_OBSERVATION:
@@ -190,7 +193,7 @@ def describe(env: gym.Env | VectorEnv, *, horizon: int | None = None) -> EnvSpec
     if steps is None:
         raise InputError(
             f"{env_id} has no time limit: register it with max_episode_steps, wrap it with "
-            "gymnasium.wrappers.TimeLimit, or say the horizon (--horizon)"
+            "gymnasium.wrappers.TimeLimit, or say the horizon (--horizon, in Python horizon=)"
         )
     at_least("horizon", steps, 1)
     common: dict[str, Any] = {
@@ -207,6 +210,11 @@ def describe(env: gym.Env | VectorEnv, *, horizon: int | None = None) -> EnvSpec
             raise InputError(
                 f"{env_id}: the action space {action_space} is unbounded: say the range in which it is used, as with "
                 "gymnasium.wrappers.TransformAction(env, lambda action: action, gymnasium.spaces.Box(-1.0, 1.0, shape))"
+            )
+        if action_space.dtype.kind != "f":
+            raise InputError(
+                f"{env_id}: the action space {action_space} takes whole numbers, and what is learned are real ones: "
+                "say it as a MultiDiscrete (or Discrete) space, with a gymnasium.ActionWrapper"
             )
         if not (low < high).all():
             raise InputError(f"{env_id}: the action space {action_space} has a dimension without room (low = high)")

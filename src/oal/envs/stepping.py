@@ -15,7 +15,7 @@ from oal.base.arrays import below, prefixed
 from oal.base.seeding import integer
 from oal.envs import snapshots
 from oal.envs.hangs import watch
-from oal.envs.observations import observation_reader
+from oal.envs.observations import no_reward, observation_reader
 from oal.envs.spec import ActionCodec, EnvSource, describe, flattener, make
 from oal.errors import InputError, at_least
 
@@ -94,7 +94,10 @@ class Envs:
             watch.calls += 1
             observation, reward, terminated, truncated, _ = env.step(actions[i])
             watch.calls += 1
-            reward = math.nan if reward is None else float(reward)
+            try:
+                reward = math.nan if reward is None else float(reward)
+            except (TypeError, ValueError):
+                raise no_reward(self.spec.env_id, reward, lengths[i]) from None
             if not math.isfinite(reward) and (self.needs_reward or math.isinf(reward)):
                 raise InputError(f"{self.spec.env_id} gave the reward {reward} at step {lengths[i]}")
             successor[i] = read(observation)

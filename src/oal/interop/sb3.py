@@ -29,7 +29,8 @@ def record(
     """Run whole episodes of a model in its own vector environment, or in one that is given, and keep them.
 
     The model sees what it was trained on: stacked, normalised (`VecNormalize`) or otherwise wrapped. What is kept is
-    what the environment itself gave, without `VecNormalize`: its observations, actions in its units, its rewards.
+    what the environment itself gave, without `VecNormalize` and `CostVecReward`: its observations, actions in its
+    units, its rewards.
     """
     at_least("episodes", episodes, 1)
     env = model.get_env() if env is None else env
@@ -54,7 +55,8 @@ def record(
         paid = rewards if normaliser is None else normaliser.get_original_reward()
         following = flat(shown, None if normaliser is None else normaliser.get_original_obs)
         for i in range(env.num_envs):
-            rows[i].append((plain[i], np.asarray(actions[i]), float(paid[i])))
+            own = infos[i].get("environment_reward", paid[i])  # not what a learned cost pays
+            rows[i].append((plain[i], np.asarray(actions[i]), float(own)))
             if not starts[i]:
                 continue
             if wanted[i]:

@@ -18,7 +18,7 @@ from oal.errors import InputError, at_least
 from oal.lab.run import tells
 
 Verdict = Literal["good", "note", "problem"]
-HELD_OUT = 10
+LEARNED_FROM = 10
 """Demonstrations that `oal train` learns from unless told otherwise; the others are held out."""
 REPLAYED = 10
 """Steps of a demonstration that are taken again."""
@@ -154,7 +154,7 @@ def _ends(spec: EnvSpec, played: Sequence[Episode]) -> Finding:
 def _rewards(spec: EnvSpec, played: Sequence[Episode], demos: Demos | None) -> Finding:
     """Say whether returns tell anything: they are compared with random ones, and nothing is learned from them."""
     rewards = np.concatenate([episode.rewards for episode in played])
-    unused = "not needed: progress shows lengths, no policy is kept as the best, oal eval tells how close it is"
+    unused = "not needed: progress shows the distance to the demonstrations, oal eval tells how close it is"
     if np.isnan(rewards).any():
         return Finding("reward", "note", "none (None or NaN)", unused)
     if not np.isfinite(rewards).all():
@@ -203,21 +203,21 @@ def _demonstrations(env: gym.Env, spec: EnvSpec, played: Sequence[Episode], demo
 
 
 def _held_out(demos: Demos) -> Finding:
-    if len(demos) <= HELD_OUT:
+    if len(demos) <= LEARNED_FROM:
         return Finding(
             "held out",
             "note",
-            f"{len(demos)} are all used for learning (--trajectories {HELD_OUT})",
+            f"all {len(demos)} are learned from (--trajectories 0)",
             "oal eval compares with what was learned from, which flatters: learn from fewer, or record more",
         )
-    if len(demos) == HELD_OUT + 1:
-        found = f"one is left when {HELD_OUT} are learned from"
-        return Finding("held out", "note", found, f"oal eval needs two: learn from {HELD_OUT - 1} (--trajectories)")
+    if len(demos) == LEARNED_FROM + 1:
+        found = f"one is left when {LEARNED_FROM} are learned from"
+        return Finding("held out", "note", found, f"oal eval needs two: learn from {LEARNED_FROM - 1} (--trajectories)")
     return Finding(
         "held out",
         "good",
-        f"the first {HELD_OUT} are learned from (--trajectories)",
-        f"oal eval compares with the other {len(demos) - HELD_OUT}",
+        f"the first {LEARNED_FROM} are learned from (--trajectories)",
+        f"oal eval compares with the other {len(demos) - LEARNED_FROM}",
     )
 
 

@@ -345,7 +345,7 @@ def _certificates(report: Report) -> Html:
 
 def _verdicts(report: Report, group: Group, certified: Sequence[tuple[Any, Certificate]]) -> list[Html]:
     """Say the sentence of every seed, then measures, means and features."""
-    said = [f"Seed {seed}: {each.sentence}. {each.compared}" for seed, each in certified if each.sentence]
+    said = [f"Seed {seed}: {each.said}" for seed, each in certified if each.said]
     parts = [items(said, class_="verdicts")] if said else []
     measures = [(each.name, _measure_cells(each, seed)) for seed, one in certified for each in one.measures]
     scores = [(each.name, _score_cells(each, seed)) for seed, one in certified for each in one.scores]

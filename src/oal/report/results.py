@@ -279,8 +279,8 @@ class Certificate:
     measures: tuple[Measure, ...]
     scores: tuple[Score, ...]
     worst_feature: str
-    sentence: str
-    compared: str
+    said: str
+    """Its sentence and what it is compared with; the latter first where that flatters."""
     differences: tuple[FeatureDifference, ...]
 
 
@@ -303,10 +303,16 @@ def certificate(run: Run) -> Certificate | None:
             if isinstance(entry.get("learner"), dict) and isinstance(entry.get("expert"), dict)
         ),
         str(written.get("worst_simplex") or ""),
-        str(written.get("sentence") or ""),
-        str(written.get("compared") or ""),
+        _said(written),
         tuple(_difference(entry) for entry in (listed if isinstance(listed, list) else []) if isinstance(entry, dict)),
     )
+
+
+def _said(written: dict[str, Any]) -> str:
+    sentence, compared = (str(written.get(name) or "") for name in ("sentence", "compared"))
+    if not sentence:
+        return ""
+    return f"{compared} {sentence}." if written.get("against") in ("training", "own") else f"{sentence}. {compared}"
 
 
 def _measure(name: str, entry: dict[str, Any]) -> Measure:
