@@ -382,15 +382,56 @@ def test_very_many_metrics_are_damage(folder: RunFolder) -> None:
         folder.write_table()
 
 
-@pytest.mark.parametrize("hidden", [[10**6, 10**6], [2**40], [1] * 101, [0], [-1], [10**30]])
-def test_networks_of_any_size_are_not_made(hidden: list[int], finished: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "setting, value",
+    [
+        *(("policy_config.hidden", value) for value in ([10**6, 10**6], [2**40], [1] * 101, [0], [-1], [10**30])),
+        *(("policy_config.batch_size", value) for value in (10**9, 10**30)),
+        ("policy_config.critics", 10**6),
+        *(("replay_config.capacity", value) for value in (10**12, 10**30)),
+        ("replay_config.block", 10**12),
+        ("replay_config.updates_per_step", 1e9),
+        ("cost_config.batch_size", 10**10),
+        ("cost_config.minibatches", 10**10),
+        ("environments", 10**7),
+        ("horizon", 10**30),
+    ],
+)
+def test_sizes_that_no_machine_has_are_refused_by_name(
+    setting: str, value: Any, finished: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished, run)
     written = json.loads((run / "config.json").read_text())
-    written["config"]["policy_config"]["hidden"] = hidden
+    *path, name = setting.split(".")
+    table = written["config"]
+    for part in path:
+        table = table[part]
+    table[name] = value
     (run / "config.json").write_text(json.dumps(written))
-    with pytest.raises(InputError, match="hidden is"):
+    says = {"capacity": "a memory of", "batch_size": "batch_size is"}.get(name, name)
+    with pytest.raises(InputError, match=says):
         training.resume(run)
+
+
+@pytest.mark.parametrize("error", [MemoryError("Unable to allocate 559 GiB"), RuntimeError("RESOURCE_EXHAUSTED: Out")])
+def test_a_lack_of_memory_is_one_line(error: Exception, monkeypatch: Any, capsys: Any) -> None:
+    def full() -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "app", full)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: there is not enough memory")
+    assert said.count("\n") == 1
+
+
+def test_other_faults_keep_their_traceback(monkeypatch: Any) -> None:
+    monkeypatch.setattr(cli, "app", lambda: [].pop())
+    with pytest.raises(IndexError):
+        cli.main()
 
 
 def test_tensorboard_does_not_write_through_a_link(tmp_path: Path) -> None:
