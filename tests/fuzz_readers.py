@@ -2,14 +2,16 @@
 
     python tests/fuzz_readers.py [READER ...] [--count N] [--seed S] [--only INDEX] [--keep FOLDER]
 
-Readers: the demonstrations' (see fuzz_demos.py), run folders, metrics, checkpoints, cloning under way, policies,
-learned costs, tabular and linear learners and sweep files; all of them if none is named. Allowed are a result or an
-InputError. Anything else (another exception, a crash, more memory or time than allowed) is a finding: its file is kept,
-and a table says how many there were. Every mutant follows from reader, seed and index.
+Readers: the demonstrations' (see fuzz_demos.py), run folders, resumed runs, metrics, checkpoints, cloning under way,
+policies, learned costs, tabular and linear learners and sweep files; all of them if none is named. Allowed are a result
+or an InputError. Anything else (another exception, a crash, more memory or time than allowed) is a finding: its file is
+kept, and a table says how many there were. Every mutant follows from reader, seed and index.
 """
 
 import argparse
 import contextlib
+import functools
+import io
 import itertools
 import json
 import os
@@ -90,6 +92,68 @@ def run_folder_case(folder: Path) -> tuple[Read, Mutate]:
 
     shutil.copytree(base, path)
     read()  # what is imported and compiled at the first reading is there in every fork
+    return read, mutate
+
+
+def resumed_case(folder: Path) -> tuple[Read, Mutate]:
+    """A run that has taken its steps, of which one text is mutated: shown, resumed, evaluated or filmed.
+
+    Nothing more is learned or drawn, however many steps the mutant asks for.
+    """
+    from oal import OAL
+    from oal.cli.sweep import show_run
+    from oal.cli.train import _go
+    from oal.deep import certificate
+    from oal.deep.presets import preset
+    from oal.deep.verdict import Certificate
+    from oal.lab import run as training
+
+    settings = {"policy.hidden": [4], "policy.batch_size": 8, "replay.capacity": 200, "replay.warmup_steps": 10}
+    learner = replace(preset("mdpo", "linear", settings=settings), bc_config=None)
+    steps: dict[str, Any] = dict.fromkeys(("total_steps", "log_every", "evaluate_every", "checkpoint_every"), 20)
+    config = training.RunConfig("InvertedPendulum-v5", learner, trajectories=2, evaluation_episodes=1, **steps)
+    base, path = folder / "base", folder / "run"
+    begun = training.start(config, base)
+    begun.go()
+    begun.learner.close()
+    (base / "held-out.npz").unlink()
+    OAL.learn = lambda *_, **__: None  # type: ignore[method-assign]
+    training.record_video = lambda *_, **__: 0.0
+    Certificate.picture = lambda *_: None  # type: ignore[method-assign]
+    certificate.CLASSIFIER_PERMUTATIONS, certificate.KERNEL_POINTS, certificate.CLASSIFIER_POINTS = 20, 60, 10
+    certificate.certify = functools.partial(certificate.certify, resamples=100)
+    names = ["config.json", "metadata.json", "status.json", "metrics.jsonl"]
+    texts = {name: (base / name).read_text() for name in names}
+
+    def go() -> None:
+        resumed = training.resume(path)
+        resumed.learner.pretrain = lambda **_: False  # type: ignore[method-assign]
+        _go(resumed, quiet=True, tensorboard=False, wandb=None, threads=1, device=None)
+
+    commands: list[Read] = [
+        lambda: show_run(path),
+        go,
+        lambda: training.certify(path, episodes=2),
+        lambda: (training.film(path), training.film_expert(path)),
+    ]
+    chosen = [go]
+
+    def mutate(rng: random.Random) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(base, path)
+        name = rng.choice(names)
+        lines = texts[name].splitlines() if name == "metrics.jsonl" else [texts[name]]
+        at = rng.randrange(len(lines))
+        lines[at] = mutate_json(lines[at], rng)
+        data = "\n".join(lines).encode("utf-8", "replace") + b"\n"
+        (path / name).write_bytes(mutate_bytes(data, rng) if rng.randrange(6) == 0 else data)
+        chosen[0] = rng.choice(commands)
+
+    def read() -> Any:
+        nowhere = io.StringIO()
+        with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+            return chosen[0]()
+
     return read, mutate
 
 
@@ -426,6 +490,7 @@ def sweep_case(folder: Path) -> tuple[Read, Mutate]:
 
 CASES: dict[str, Callable[[Path], tuple[Read, Mutate]]] = {
     "run folder": run_folder_case,
+    "resumed run": resumed_case,
     "metrics": metrics_case,
     "packed runs": packed_case,
     "checkpoint": checkpoint_case,
@@ -438,7 +503,7 @@ CASES: dict[str, Callable[[Path], tuple[Read, Mutate]]] = {
 }
 
 
-TOGETHER = ("checkpoint", "cloning", "learned cost")
+TOGETHER = ("resumed run", "checkpoint", "cloning", "learned cost")
 """Readers that compute with JAX, whose threads do not live on in a fork: one process reads many files, until one kills
 it. The others have a process for each."""
 

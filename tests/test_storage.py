@@ -330,13 +330,33 @@ cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False, wa
 """
 
 
+HEAD_STARTS_WITHIN = 120.0
+
+
 def ray_head(port: int) -> tuple[subprocess.Popen[str], str]:
     """Start a head with one core in a process of its own, and return its address; a line to it kills all of it."""
     process = subprocess.Popen(
         [sys.executable, "-c", HEAD, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    return process, next(line.strip() for line in process.stdout if line.strip().endswith(f":{port}"))
+    waited = threading.Timer(HEAD_STARTS_WITHIN, process.kill)  # which ends its lines
+    waited.start()
+    try:
+        address = next((line.strip() for line in process.stdout if line.strip().endswith(f":{port}")), None)
+    finally:
+        waited.cancel()
+    assert address is not None, f"no head within {HEAD_STARTS_WITHIN} s"
+    return process, address
+
+
+def fell(process: subprocess.Popen[str]) -> None:
+    """Kill a head with all its workers."""
+    if process.poll() is None:
+        try:
+            process.communicate("now\n", timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
 
 
 @pytest.mark.slow
@@ -353,19 +373,19 @@ def test_a_cluster_whose_head_dies_and_comes_back_finishes_the_sweep(tmp_path, m
 
     def fall() -> None:
         until(lambda: folder.checkpoint.exists())
-        heads[0][0].communicate("now\n")
+        fell(heads[0][0])
         heads.append(ray_head(port))
 
     falling = threading.Thread(target=fall)
     falling.start()
     monkeypatch.setattr(executors, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(executors, "RETURN_SECONDS", 3 * HEAD_STARTS_WITHIN)
     try:
         summary = sweep.go(RayCluster(heads[0][1]))
-        falling.join()
     finally:
+        falling.join()
         for process, _ in heads:
-            if process.poll() is None:
-                process.communicate("now\n")
+            fell(process)
     assert len(heads) == 2
     assert summary.complete, summary
     assert results(sweep) == results(undisturbed)

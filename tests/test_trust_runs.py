@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from oal import cli, envs
 from oal.base import console, files, plots, runtime
 from oal.base.folder import RunFolder
 from oal.base.limits import MAX_TEXT
+from oal.deep import callbacks
 from oal.deep.nets import Layer
 from oal.deep.policy import Policy
 from oal.deep.presets import preset
@@ -277,6 +279,170 @@ def test_a_workers_log_that_is_a_pipe_does_not_wait(folder: RunFolder, tmp_path:
     assert sweeps._tail(log, 2) == "the last\nline"
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a few steps that has everything a run leaves."""
+    settings = {"policy.hidden": [4], "policy.batch_size": 8, "replay.capacity": 200, "replay.warmup_steps": 10}
+    learner = replace(preset("mdpo", "linear", settings=settings), bc_config=None)
+    every: dict[str, Any] = dict.fromkeys(("total_steps", "log_every", "evaluate_every", "checkpoint_every"), 20)
+    path = tmp_path_factory.mktemp("finished") / "run"
+    run = training.start(RunConfig("InvertedPendulum-v5", learner, trajectories=2, **every), path)
+    run.go().policy().save(path / "clone.safetensors")
+    run.learner.close()
+    return path
+
+
+def used(run: Path, name: str) -> None:
+    """Use a run in the way that reads the file of this name."""
+    if name in ("demos.npz", "checkpoint.safetensors"):
+        training.resume(run).folder.release()
+    else:
+        training.certify(run, episodes=2, best=name == "best.safetensors")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("demos.npz", "held-out.npz", "checkpoint.safetensors"),
+        *("policy.safetensors", "best.safetensors", "clone.safetensors", "cost.safetensors"),
+    ],
+)
+def test_no_file_of_a_run_leads_out_of_its_folder(name: str, finished: Path, tmp_path: Path) -> None:
+    run, elsewhere = tmp_path / "run", tmp_path / name
+    shutil.copytree(finished, run)
+    (run / name).rename(elsewhere)
+    (run / name).symlink_to(elsewhere)
+    with pytest.raises(InputError, match=f"{name} is a link out of its folder"):
+        used(run, name)
+
+
+def test_commands_read_no_link_out_of_a_run(oal: Any, finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    for name in ("cost.safetensors", "best.safetensors", "policy.safetensors"):
+        (run / name).rename(tmp_path / name)
+        (run / name).symlink_to(tmp_path / name)
+    for words in (
+        ("cost", run),
+        ("export", run, "--npz", tmp_path / "policy.npz"),
+        ("demos", "record", run, "--out", tmp_path / "demos.npz"),
+    ):
+        assert "is a link out of its folder" in str(oal(*words).exception), words
+    (tmp_path / "typed").symlink_to(tmp_path / "cost.safetensors")
+    assert oal("cost", tmp_path / "typed").exit_code == 0  # a path that the user typed
+
+
+@pytest.mark.parametrize(
+    "name, field, value, says",
+    [
+        *(("config.json", "horizon", value, "horizon is") for value in ("x", [1], {}, -5, 0, 1e9, True)),
+        *(("config.json", "seed", value, "seed") for value in (None, "0", 1.5)),
+        ("config.json", "env", None, "env is None"),
+        *(("metadata.json", "random_return", value, "random_return is") for value in ("x", [1], True)),
+        ("metadata.json", "expert_return", "high", "expert_return is"),
+        ("metadata.json", "environment", None, "environment"),
+        ("metadata.json", "environment", [], "environment"),
+    ],
+)
+def test_what_a_run_says_of_itself_is_checked_before_it_is_used(
+    name: str, field: str, value: Any, says: str, finished: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    written = json.loads((run / name).read_text())
+    (written["config"] if name == "config.json" else written)[field] = value
+    (run / name).write_text(json.dumps(written))
+    use = training.film_expert if field == "environment" else training.certify
+    with pytest.raises(InputError, match=says):
+        use(run)
+
+
+@pytest.mark.parametrize("record", [{}, {"step": None}, {"step": 1.5}, {"step": 3, "evaluation_distance": "far"}])
+def test_records_without_steps_or_numbers_are_met(
+    record: dict[str, Any], folder: RunFolder, tmp_path: Path, capsys: Any
+) -> None:
+    """A worker that fails says why, whatever the records are."""
+    folder.release()
+    (folder.path / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+    job = Job(str(folder.path), {"env": "x"}, ("oal",), str(tmp_path))
+    if "evaluation_distance" in record:
+        with pytest.raises(InputError, match="evaluation_distance of a record is 'far'"):
+            folder.records()
+        return
+    assert worker.execute(job) == worker.FAILED
+    assert folder.status["status"] == "failed"
+
+
+def test_very_many_metrics_are_damage(folder: RunFolder) -> None:
+    """A table of them has as many cells as lines times metrics."""
+    (folder.path / "metrics.jsonl").write_text(
+        "".join(json.dumps({"step": i, f"m{i}": 1}) + "\n" for i in range(1_001))
+    )
+    with pytest.raises(InputError, match="more than 1000 different metrics"):
+        folder.write_table()
+
+
+@pytest.mark.parametrize(
+    "setting, value",
+    [
+        *(("policy_config.hidden", value) for value in ([10**6, 10**6], [2**40], [1] * 101, [0], [-1], [10**30])),
+        *(("policy_config.batch_size", value) for value in (10**9, 10**30)),
+        ("policy_config.critics", 10**6),
+        *(("replay_config.capacity", value) for value in (10**12, 10**30)),
+        ("replay_config.block", 10**12),
+        ("replay_config.updates_per_step", 1e9),
+        ("cost_config.batch_size", 10**10),
+        ("cost_config.minibatches", 10**10),
+        ("environments", 10**7),
+        ("horizon", 10**30),
+    ],
+)
+def test_sizes_that_no_machine_has_are_refused_by_name(
+    setting: str, value: Any, finished: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    written = json.loads((run / "config.json").read_text())
+    *path, name = setting.split(".")
+    table = written["config"]
+    for part in path:
+        table = table[part]
+    table[name] = value
+    (run / "config.json").write_text(json.dumps(written))
+    says = {"capacity": "a memory of", "batch_size": "batch_size is"}.get(name, name)
+    with pytest.raises(InputError, match=says):
+        training.resume(run)
+
+
+@pytest.mark.parametrize("error", [MemoryError("Unable to allocate 559 GiB"), RuntimeError("RESOURCE_EXHAUSTED: Out")])
+def test_a_lack_of_memory_is_one_line(error: Exception, monkeypatch: Any, capsys: Any) -> None:
+    def full() -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "app", full)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: there is not enough memory")
+    assert said.count("\n") == 1
+
+
+def test_other_faults_keep_their_traceback(monkeypatch: Any) -> None:
+    monkeypatch.setattr(cli, "app", lambda: [].pop())
+    with pytest.raises(IndexError):
+        cli.main()
+
+
+def test_tensorboard_does_not_write_through_a_link(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "tensorboard").symlink_to(tmp_path / "mine")
+    with pytest.raises(InputError, match="is a link"):
+        callbacks.tensorboard_sink(tmp_path / "tensorboard")
+    assert not list((tmp_path / "mine").iterdir())
+
+
 def test_somebody_elses_folder_is_not_removed(oal: Any, tmp_path: Path) -> None:
     for name, config, status in (
         ("app", {"theme": "dark"}, {"status": "ok"}),
@@ -302,12 +468,15 @@ def test_a_run_is_removed_without_what_is_not_its_own(oal: Any, folder: RunFolde
     assert "removes .lock, config.json, metadata.json, metrics.jsonl, run.uuid" in oal("runs", "rm", folder).output
     (folder.path / "notes").mkdir()
     (folder.path / "notes" / "thesis.txt").write_text("years of work")
+    (folder.path / "tensorboard" / "events.out.tfevents.2").mkdir()
     inner = RunFolder.create(folder.path / "notes" / "inner", {"env": "y"}, {})
     inner.release()
     removed = oal("runs", "rm", folder, "--yes")
     assert removed.exit_code == 0, removed.output
     assert "leaves notes" in removed.output
-    assert sorted(path.name for path in folder.path.rglob("*")) == ["notes", "thesis.txt"]
+    assert sorted(path.name for path in folder.path.rglob("*")) == [
+        "events.out.tfevents.2", "notes", "tensorboard", "thesis.txt",
+    ]  # fmt: skip
 
 
 def test_a_whole_run_leaves_nothing_behind(oal: Any, folder: RunFolder) -> None:
@@ -378,6 +547,17 @@ def test_names_in_pictures_are_not_mathematics(tmp_path: Path) -> None:
         axes.set_xticks([0, 1], [name, name])
         axes.legend()
     assert (tmp_path / "picture.svg").read_text().count(r"$\frac{broken$ and $\alpha$") >= 4
+
+
+def test_a_matplotlibrc_of_the_current_folder_makes_no_latex_of_names(tmp_path: Path) -> None:
+    (tmp_path / "matplotlibrc").write_text("text.usetex: True\ntext.parse_math: True\n")
+    code = (
+        "from oal.base import plots\nfrom matplotlib import rcParams\nassert rcParams['text.usetex']\n"
+        "with plots.picture('picture') as axes: axes.set_title(r'\\input{/etc/hostname} $x$')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert r"\input{/etc/hostname} $x$" in (tmp_path / "picture.svg").read_text()
 
 
 # ----- quotas

@@ -58,6 +58,16 @@ def at_least(name: str, value: float, minimum: float) -> None:
         raise InputError(f"{name} is {value}: it must be at least {minimum:g}")
 
 
+LARGE = 1 << 20
+"""More of anything that is made at once, as the pairs of a batch, fails only when memory is taken for it."""
+
+
+def at_most(name: str, value: float, maximum: float = LARGE) -> None:
+    """Refuse a number above `maximum`: a file may ask for any."""
+    if value > maximum:
+        raise InputError(f"{name} is {shortened(value)}: it must be at most {maximum:,}")
+
+
 def is_whole(value: Any) -> TypeGuard[int]:
     """Whether a value is a whole number, of Python's or NumPy's; True and False are not."""
     return isinstance(value, Integral) and not isinstance(value, bool)

@@ -29,9 +29,12 @@ except ImportError:  # not on every system: there, nothing keeps two processes o
 
 FORMAT_VERSION = 1
 STATUSES = ("running", "finished", "stopped", "failed")
-MAX_METRICS, MAX_RECORDS = 128 << 20, 1 << 20
-_NUMBERS = ("step", "seconds", "return", "evaluation_return")
+MAX_METRICS, MAX_RECORDS, MAX_NAMES = 128 << 20, 1 << 20, 1_000
+"""Bytes of metrics.jsonl, its lines, and the different metrics in them: a table has a cell for each line and metric."""
+_NUMBERS = ("step", "seconds", "return", "evaluation_return", "evaluation_distance")
 """What a record says with a number or null, if at all."""
+_RETURNS = ("expert_return", "source_return", "held_out_return", "random_return")
+"""What the metadata say with a number or null, if at all."""
 _OLD_STATUSES = {"trained": "finished"}
 _IDENTITY = re.compile(rb"[0-9a-f]{32}\n")
 _BESIDE = ("cost.json", "expert.gif", "worker.log", "certificate.png", "certificate.svg")
@@ -148,7 +151,10 @@ class RunFolder:
     def metadata(self) -> dict[str, Any]:
         written = self._read_object(self._config_path)
         if "format" in written:
-            return self._read_object(self._metadata_path)
+            known = self._read_object(self._metadata_path)
+            for name in _RETURNS:
+                expect(known.get(name), f"{self._metadata_path}: {name}", float, or_none=True)
+            return known
         # before the format had a number, experts kept the environment beside the config and had no other metadata
         known = self._read_object(self._metadata_path) if self._metadata_path.exists() else {}
         return known | {"environment": written.get("environment")}
@@ -245,12 +251,16 @@ class RunFolder:
         lines = data.decode("utf-8", errors="replace").splitlines()
         if len(lines) > MAX_RECORDS:
             raise InputError(f"{self.metrics} has {len(lines)} lines: at most {MAX_RECORDS} are read")
+        names: set[str] = set()
         for line in lines:
             try:
                 record = jsontext.parse(str(self.metrics), line, not_finite="null")
             except InputError:
                 continue
             if isinstance(record, dict):
+                names.update(record)
+                if len(names) > MAX_NAMES:
+                    raise InputError(f"{self.metrics} has more than {MAX_NAMES} different metrics: the file is damaged")
                 for name in _NUMBERS:
                     expect(record.get(name), f"{self.metrics}: {name} of a record", float, or_none=True)
                 yield line, record
@@ -302,7 +312,8 @@ class RunFolder:
         for path in sorted(self.path.iterdir()):
             if path.name == "tensorboard" and path.is_dir() and not path.is_symlink():
                 for event in sorted(path.iterdir()):
-                    (known if event.name.startswith("events.out.tfevents.") else unknown).append(event)
+                    ours = event.name.startswith("events.out.tfevents.") and not event.is_dir()
+                    (known if ours else unknown).append(event)
             else:
                 ours = path.name in own or path.name in _BESIDE or _PATTERNS.fullmatch(path.name)
                 (known if ours and (path.is_symlink() or not path.is_dir()) else unknown).append(path)

@@ -22,6 +22,8 @@ STYLE = {
     "svg.fonttype": "none",
     # Names come from files: a dollar sign in one is a dollar sign, and no formula that may not even parse.
     "text.parse_math": False,
+    # Nor is it LaTeX, whatever a matplotlibrc in the current folder says.
+    "text.usetex": False,
     # The same data gives the same file.
     "svg.hashsalt": "oal",
 }

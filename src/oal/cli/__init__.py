@@ -83,5 +83,11 @@ def main() -> None:
     except InputError as error:
         console.say(f"error: {error}", err=True)
         sys.exit(2)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not str(error).startswith("RESOURCE_EXHAUSTED"):  # JAX's own
+            raise
+        said = " ".join(str(error).split()) or "no more is left"
+        console.say(f"error: there is not enough memory for this ({said}): ask for less at a time", err=True)
+        sys.exit(2)
     except stopping.Stopped as stop:  # outside of a command
         sys.exit(stop.code)

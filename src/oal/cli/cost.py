@@ -24,11 +24,11 @@ def cost(
     folder = None if run.is_file() else RunFolder.open(run)
     if folder is not None and not folder.cost.exists():
         raise InputError(f"{folder} holds no learned cost ({folder.cost.name}): has the run finished?")
-    learned = LearnedCost.load(run if folder is None else folder.cost)
+    learned = LearnedCost.load(run) if folder is None else LearnedCost.load(folder.cost, inside=folder.path)
     observations = actions = None
     lines = learned.summary()
     if folder is not None and folder.demos.exists():
-        shown = demos.load(folder.demos)
+        shown = demos.load(folder.demos, inside=folder.path)
         observations, actions = shown.observations.reshape(shown.steps, -1), shown.actions
         costs = learned(observations, actions)
         lines["expert pays"] = f"{costs.mean():.4g} per step (standard deviation {costs.std():.4g})"

@@ -106,7 +106,7 @@ def _curves(path: Path, folder: "RunFolder") -> None:
             ylim=(0, None),
             title="how close, without a reward",
         )
-        shown = demos.load(folder.demos)[0].observations[:, HEIGHT]
+        shown = demos.load(folder.demos, inside=folder.path)[0].observations[:, HEIGHT]
         right.plot(shown, color="0.4", ls="--", lw=1, label=f"expert: {len(shown) - 1:,} steps")
         runner = EpisodeRunner(ENVIRONMENT)
         for name, kept, colour in (("learner", folder.best, learned), ("its clone", folder.clone, clone)):

@@ -268,13 +268,13 @@ def _saved_policy(run: str, seed: int) -> Any:
     from oal.base.folder import RunFolder
     from oal.deep.policy import Policy
 
-    path = Path(run)
+    path, inside = Path(run), None
     if path.is_dir():
-        folder = RunFolder(path)
+        folder, inside = RunFolder(path), path
         found = [candidate for candidate in (folder.best, folder.policy) if candidate.is_file()]
         if not found:
             raise InputError(f"{run}: holds no policy (best.safetensors or policy.safetensors): has the run finished?")
         path = found[0]
-    policy = Policy.load(path)
+    policy = Policy.load(path, inside=inside)
     policy.rng = np.random.default_rng(seed)
     return policy

@@ -20,7 +20,7 @@ from oal.deep.policy import Policy
 from oal.demos import Demos, Trajectory
 from oal.demos.pairs import Encoded, encode
 from oal.envs import EnvSource, EnvSpec, Evaluation, describe, evaluate, make
-from oal.errors import InputError, at_least, choice
+from oal.errors import InputError, at_least, at_most, choice
 
 if TYPE_CHECKING:
     from oal.deep.arrays import Actions, Array, Float, Int, Observations, Scalar
@@ -62,6 +62,7 @@ class BCConfig:
             at_least("epochs", self.epochs, 1)
         at_least("batch_size", self.batch_size, 1)
         at_least("members", self.members, 1)
+        at_most("members", self.members, 1_000)
         choice("schedule", self.schedule, ("cosine", "cooldown", "constant"))
         for name in ("learning_rate", "width"):
             value = getattr(self, name)

@@ -171,6 +171,8 @@ def tensorboard_sink(folder: str | os.PathLike[str]) -> Sink:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
     except ImportError:
         raise MissingExtraError("tensorboard", extra="tensorboard", needed_for="logging to TensorBoard") from None
+    if Path(folder).is_symlink():
+        raise InputError(f"{folder} is a link: nothing is written there; remove it")
     writer = EventFileWriter(str(folder))
 
     def write(record: Mapping[str, Any]) -> None:

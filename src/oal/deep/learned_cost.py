@@ -309,9 +309,18 @@ class LearnedCost:
         )
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, features: FeatureFunction | None = None) -> "LearnedCost":
-        """Read a cost that `save` wrote; one of a user's features needs the feature function again."""
-        arrays, saved = checkpoint.load(path, kind=KIND)
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        features: FeatureFunction | None = None,
+        inside: str | os.PathLike[str] | None = None,
+    ) -> "LearnedCost":
+        """Read a cost that `save` wrote; one of a user's features needs the feature function again.
+
+        `inside` is the run folder that the file must not lead out of.
+        """
+        arrays, saved = checkpoint.load(path, kind=KIND, inside=inside)
         with damage(f"{path}: the cost is not complete, or damaged"):
             return cls._loaded(str(path), arrays, saved, features)
 

@@ -393,9 +393,9 @@ class OAL:
         if self.regret is not None:
             self.regret.abandon()
 
-    def restore(self, path: str | os.PathLike[str]) -> None:
-        """Take back what `save` wrote."""
-        arrays, info = checkpoint.load_newest(path, kind=KIND, mapped=["memory/rows"])
+    def restore(self, path: str | os.PathLike[str], *, inside: str | os.PathLike[str] | None = None) -> None:
+        """Take back what `save` wrote; `inside` is the run folder that the file must not lead out of."""
+        arrays, info = checkpoint.load_newest(path, kind=KIND, mapped=["memory/rows"], inside=inside)
         with damage(f"{path}: not a checkpoint of this learner, or damaged"):
             self._restore(arrays, info)
 
@@ -426,12 +426,13 @@ class OAL:
         policy: str | PolicyPlayer = "",
         cost: str | CostPlayer | None = "",
         features: FeatureFunction | None = None,
+        inside: str | os.PathLike[str] | None = None,
     ) -> Self:
         """Read what `save` wrote, with the environment's id as it was or an environment given anew.
 
-        Players that were objects, and a feature function, are given again.
+        Players that were objects, and a feature function, are given again. `inside` is as in `restore`.
         """
-        arrays, info = checkpoint.load_newest(path, kind=KIND, mapped=["memory/rows"])
+        arrays, info = checkpoint.load_newest(path, kind=KIND, mapped=["memory/rows"], inside=inside)
         with damage(f"{path}: not a checkpoint of a learner, or damaged"):
             spec, config = EnvSpec.from_json(info["environment"]), LearnerConfig.from_json(info["config"])
             packed = below("demos", arrays)

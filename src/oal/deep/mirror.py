@@ -28,7 +28,7 @@ from oal.deep.players import Shapes
 from oal.deep.prior import Chosen, chosen, on_its_path
 from oal.deep.replay import Batch
 from oal.envs import bootstrap_target
-from oal.errors import InputError, at_least
+from oal.errors import InputError, at_least, at_most
 
 if TYPE_CHECKING:
     from oal.deep.arrays import KeyData
@@ -62,6 +62,7 @@ class MirrorConfig(OffPolicyConfig):
         at_least("kl_weight", self.kl_weight, 0.0)
         at_least("policy_steps", self.policy_steps, 1)
         at_least("critics", self.critics, 2)
+        at_most("critics", self.critics, 100)
         if not 0.0 <= self.optimism <= 1.0:
             raise InputError(f"optimism is {self.optimism}: it must lie in [0, 1]")
         if not 0.0 <= self.actor_average < 1.0:

@@ -6,12 +6,15 @@ Actions are *encoded* throughout: continuous actions scaled to [-1, 1], discrete
 import math
 from collections.abc import Sequence
 from functools import reduce
+from itertools import pairwise
 from operator import add
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from oal.errors import InputError, shortened
 
 if TYPE_CHECKING:
     from oal.deep.arrays import Actions, Array, Float, Observations, PerRow, RngKey, Scalar
@@ -32,10 +35,13 @@ class Layer(NamedTuple):
 
 
 MLP = tuple[Layer, ...]
+MAX_LAYERS, MAX_WEIGHTS = 100, 1 << 27
+"""Of one network; a player has several, each with its slow copy and the optimiser's moments."""
 
 
 def init_mlp(key: "RngKey", sizes: Sequence[int]) -> MLP:
     """Draw an MLP with the given layer widths; weights and biases uniform in ±1/sqrt(fan in)."""
+    _check_sizes(sizes)
     layers = []
     for layer_key, fan_in, fan_out in zip(jax.random.split(key, len(sizes) - 1), sizes, sizes[1:], strict=False):
         bound = 1.0 / math.sqrt(fan_in)
@@ -47,6 +53,19 @@ def init_mlp(key: "RngKey", sizes: Sequence[int]) -> MLP:
             )
         )
     return tuple(layers)
+
+
+def _check_sizes(sizes: Sequence[int]) -> None:
+    """Refuse what would only fail in the middle of being made: a file may ask for networks of any size."""
+    hidden = list(sizes[1:-1])
+    if min(sizes) < 1:
+        raise InputError(f"hidden is {shortened(hidden)}: every layer has at least one unit")
+    weights = sum(fan_in * fan_out for fan_in, fan_out in pairwise(sizes))
+    if len(hidden) > MAX_LAYERS or weights > MAX_WEIGHTS:
+        raise InputError(
+            f"hidden is {shortened(hidden)}: a network of {len(hidden)} layers and {weights:,} weights; at most "
+            f"{MAX_LAYERS} layers and {MAX_WEIGHTS:,} weights are made"
+        )
 
 
 def nearly_zero(params: MLP) -> MLP:

@@ -22,7 +22,7 @@ from oal.deep.players import ChargeBatch, Game, Metrics, Shapes, Snapshot, recor
 from oal.deep.prior import Ensemble, expert_next, started_at_prior
 from oal.deep.replay import Batch, unpack
 from oal.envs import Step, uniform_actions
-from oal.errors import InputError, at_least
+from oal.errors import InputError, at_least, at_most
 
 if TYPE_CHECKING:
     from oal.deep.arrays import Float, Float32, KeyData, Scalar
@@ -40,6 +40,7 @@ class OffPolicyConfig:
 
     def __post_init__(self) -> None:
         at_least("batch_size", self.batch_size, 1)
+        at_most("batch_size", self.batch_size)
         if not self.hidden or min(self.hidden) < 1:
             raise InputError(f"hidden is {self.hidden}: name at least one layer of at least one unit")
         if not 0.0 <= self.gamma < 1.0:
@@ -75,11 +76,13 @@ class ReplayConfig:
                 "be learned; lower it or raise capacity"
             )
         at_least("block", self.block, 1)
+        at_most("block", self.block)
         updates = self.block * self.updates_per_step
         if not math.isfinite(updates) or round(updates) < 1:
             raise InputError(
                 f"updates_per_step is {self.updates_per_step}: a block of {self.block} steps needs an update"
             )
+        at_most("updates_per_step times block", updates)
         at_least("recency", self.recency, 1.0)
         if not 0.0 <= self.expert_fraction < 1.0:
             raise InputError(f"expert_fraction is {self.expert_fraction}: it must lie in [0, 1)")

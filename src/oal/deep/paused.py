@@ -23,7 +23,7 @@ class PausedCloning:
         """Return the fit and its losses so far: what was kept, or `fit` if nothing was."""
         if not checkpoint.exists(self.path):
             return fit, [], []
-        arrays, _ = checkpoint.load_newest(self.path, kind=KIND)
+        arrays, _ = checkpoint.load_newest(self.path, kind=KIND, inside=self.path.parent)
         fit, found = checkpoint.restored(fit, arrays, "fit"), []
         for name in ("losses", "validated"):
             values = arrays.get(name, np.zeros(0, bool))

@@ -87,9 +87,9 @@ class Policy:
         )
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Policy":
-        """Read a policy that `save` wrote."""
-        arrays, info = checkpoint.load(path, kind="policy")
+    def load(cls, path: str | os.PathLike[str], *, inside: str | os.PathLike[str] | None = None) -> "Policy":
+        """Read a policy that `save` wrote; `inside` is the run folder that the file must not lead out of."""
+        arrays, info = checkpoint.load(path, kind="policy", inside=inside)
         with damage(f"{path}: the policy is not complete, or damaged"):
             count = whole(f"{path}: the number of layers", info["layers"], 1)
             if count > len(arrays):

@@ -18,7 +18,7 @@ from oal.deep.offpolicy import ReplayConfig
 from oal.deep.players import CostPlayer, PolicyPlayer
 from oal.deep.sac import SAC, SACConfig
 from oal.deep.trpo import PAPER_TRPO, TRPO, TRPOConfig
-from oal.errors import InputError, at_least, choice
+from oal.errors import InputError, at_least, at_most, choice
 
 AnyPolicyConfig = MirrorConfig | MDPOConfig | SACConfig | MDPOOnConfig | TRPOConfig
 
@@ -43,6 +43,10 @@ def policy_player(name: str, preset: str) -> type[Any]:
     return dict(zip(POLICIES, players, strict=True))[choice("policy", name, POLICIES)]
 
 
+MAX_ENVIRONMENTS = 4_096
+"""Stepped together in this process; a simulator takes about a megabyte."""
+
+
 @dataclass(frozen=True)
 class LearnerConfig:
     """Everything that decides how a learner learns, apart from the environment, the demonstrations and the seed."""
@@ -64,6 +68,7 @@ class LearnerConfig:
 
     def __post_init__(self) -> None:
         at_least("environments", self.environments, 1)
+        at_most("environments", self.environments, MAX_ENVIRONMENTS)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -257,11 +257,11 @@ def detect(path: str | os.PathLike[str]) -> str:
         return _detect(opened_file, name)
 
 
-def _opened(name: str) -> BinaryIO:
-    if name in shipped():
+def _opened(name: str, inside: str | os.PathLike[str] | None = None) -> BinaryIO:
+    if inside is None and name in shipped():
         return (places.SHIPPED / f"{name}.npz").open("rb")
     try:
-        return opened(name)
+        return opened(name, inside=inside)
     except MissingFileError:
         raise InputError(
             f"{name}: there is no such file; shipped demonstrations are {', '.join(shipped()) or 'none'}"
@@ -292,6 +292,7 @@ def load(
     time_limit: int | None = None,
     lengths: int | Sequence[int] | None = None,
     budget: Budget = DEFAULT_BUDGET,
+    inside: str | os.PathLike[str] | None = None,
 ) -> Demos:
     """Load demonstrations: the name of shipped ones, a file or folder in any format, or minari:DATASET-ID.
 
@@ -299,9 +300,10 @@ def load(
     time_limit: for formats that do not say how episodes ended, see `Demos.with_time_limit`.
     lengths: for files of plain arrays that do not say where episodes begin and end, see `Demos.from_arrays`.
     budget: how much a file may unpack to, before it is taken for a bomb.
+    inside: the run folder whose file it is, a single one that must not lead out of the folder.
     """
     name = os.fspath(source)
-    demos = _read(name, budget, lengths)
+    demos = _read(name, budget, lengths, inside)
     try:
         if time_limit is not None:
             demos = demos.with_time_limit(time_limit)
@@ -310,15 +312,15 @@ def load(
         raise InputError(f"{name}: {error}") from None
 
 
-def _read(name: str, budget: Budget, lengths: Any) -> Demos:
-    if name.startswith(MINARI):
+def _read(name: str, budget: Budget, lengths: Any, inside: str | os.PathLike[str] | None) -> Demos:
+    if inside is None and name.startswith(MINARI):
         _refuse_lengths(name, lengths)
         return hdf5.load_minari(name.removeprefix(MINARI), budget=budget)
-    if name not in shipped() and Path(name).is_dir():
+    if inside is None and name not in shipped() and Path(name).is_dir():
         _refuse_lengths(name, lengths)
         reader = {"minari": hdf5.read_minari_folder, "hf": arrow.read_folder}[detect(name)]
         return reader(Path(name), name, budget=budget)
-    with _opened(name) as file:  # once: what is read is what was looked at
+    with _opened(name, inside) as file:  # once: what is read is what was looked at
         if _detect(file, name) == "hdf5":
             _refuse_lengths(name, lengths)
             return hdf5.read_d4rl(file, name, budget=budget)

@@ -28,6 +28,7 @@ Act = Callable[[np.ndarray], np.ndarray]
 LARGEST = 1 << 62
 MAX_OBSERVATION = 1 << 18
 """Numbers of an observation: some more than the pixels of an Atari game's screen."""
+MAX_HORIZON = 1 << 31
 MAX_COMBINATIONS = 4_096
 """Of the parts of an action: the players sum over all of them, and each has its own output of the networks."""
 
@@ -362,6 +363,8 @@ def make(
 
     With a render mode, MuJoCo's pictures are `picture_size` pixels wide and high (drawn by the processor, size costs).
     """
+    if horizon is not None and whole("horizon", horizon, 1) > MAX_HORIZON:
+        raise InputError(f"horizon is {shortened(horizon)}: episodes have at most {MAX_HORIZON:,} steps")
     made_by = resolved(source) if isinstance(source, str) else source
     try:
         if not isinstance(made_by, str):

@@ -84,17 +84,18 @@ def record(path: str | Path, *, episodes: int, trust: bool = False) -> Demos:
     """
     folder = RunFolder.open(path, kind=EXPERT)
     config = run.config_of(folder, trust=trust)
-    policy = Policy.load(folder.best)
+    policy = Policy.load(folder.best, inside=folder.path)
+    steps = policy.info.get("step")
     demos = record_encoded(
         config.env,
         policy.act,
         episodes=episodes,
         seed=config.seed,
-        described_as=f"soft actor-critic, the best evaluated policy (after {policy.info['step']} steps), deterministic",
+        described_as=f"soft actor-critic, the best evaluated policy (after {steps} steps), deterministic",
         metadata={
             "algorithm": "sac",
             "command": command(config),
-            "steps": policy.info["step"],
+            "steps": steps,
             "seed": config.seed,
         },
     )

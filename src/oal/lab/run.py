@@ -18,7 +18,7 @@ from oal import demos
 from oal.base import checkpoint, console, files, seeding, stopping
 from oal.base import config as configs
 from oal.base.folder import RunFolder
-from oal.base.jsontext import expect
+from oal.base.jsontext import expect, field
 from oal.base.provenance import provenance
 from oal.deep import callbacks, certificate
 from oal.deep.bc import BC, BCConfig
@@ -205,7 +205,7 @@ class Run:
 
     def worse_than_clone(self) -> str | None:
         """Say so if the last policy is further from the demonstrations than the clone it started from."""
-        found = [(each["step"], each.get("evaluation_distance")) for each in self.folder.records()]
+        found = [(each.get("step"), each.get("evaluation_distance")) for each in self.folder.records()]
         distances = [(step, distance) for step, distance in found if distance is not None]
         if len(distances) < 2 or distances[0][0] != 0:
             return None
@@ -336,11 +336,11 @@ def resume(path: str | Path, *, total_steps: int | None = None, trust: bool = Fa
         if (config.env, config.total_steps) != (folder.config["env"], folder.config["total_steps"]):
             folder.describe(config.to_json(), folder.metadata, kind=config.kind)
         with hangs.limited(config.step_timeout, config.env):
-            learner = _learner(config, None if config.learner.cost is None else demos.load(folder.demos))
+            learner = _learner(config, None if config.learner.cost is None else _kept(folder, folder.demos))
         learner.rewarded = folder.metadata.get("rewarded") is not False
         begun = checkpoint.exists(folder.checkpoint)
         if begun:
-            learner.restore(folder.checkpoint)
+            learner.restore(folder.checkpoint, inside=folder.path)
         folder.rewind(learner.step if begun else -1)
     except BaseException:
         folder.release()
@@ -480,10 +480,10 @@ def policy_of(folder: RunFolder, *, best: bool = False, env: str | None = None, 
     if best and not folder.best.exists():
         raise InputError(f"{folder} has no best policy: it was never evaluated; leave out --best")
     if best or folder.policy.exists():
-        return Policy.load(folder.best if best else folder.policy)
+        return Policy.load(folder.best if best else folder.policy, inside=folder.path)
     if not checkpoint.exists(folder.checkpoint):
         raise InputError(f"{folder} has neither a policy nor a checkpoint yet: let it run on")
-    return OAL.load(folder.checkpoint, config_of(folder, env=env, trust=trust).env).policy()
+    return OAL.load(folder.checkpoint, config_of(folder, env=env, trust=trust).env, inside=folder.path).policy()
 
 
 class _Subject(NamedTuple):
@@ -495,12 +495,17 @@ class _Subject(NamedTuple):
 
 
 def _subject(folder: RunFolder, *, trust: bool, env: str | None) -> _Subject:
-    config = folder.config
-    try:
-        subject = _Subject(str(config["env"]), int(config["seed"]), config.get("horizon"))
-    except (KeyError, TypeError, ValueError):
-        raise InputError(f"{folder}: its configuration names no environment and seed") from None
+    config, where = folder.config, f"{folder}: config.json"
+    horizon = expect(config.get("horizon"), f"{where}: horizon", int, or_none=True)
+    if horizon is not None:
+        at_least(f"{where}: horizon", horizon, 1)
+    subject = _Subject(field(where, config, "env", str), field(where, config, "seed", int), horizon)
     return subject._replace(env=_environment(folder, subject.env, trust=trust, env=env))
+
+
+def _kept(folder: RunFolder, file: Path) -> Demos:
+    """Load demonstrations that a run keeps in its folder."""
+    return demos.load(file, inside=folder.path)
 
 
 def _demonstrations(folder: RunFolder, given: str) -> tuple[Demos, Sequence[Trajectory], str]:
@@ -509,11 +514,11 @@ def _demonstrations(folder: RunFolder, given: str) -> tuple[Demos, Sequence[Traj
         return demos.load(given), (), "given"
     if not folder.demos.exists():
         raise InputError(f"{folder} holds no demonstrations to compare with: name some with --demos")
-    learned = demos.load(folder.demos)
+    learned = _kept(folder, folder.demos)
     if folder.kind == EXPERT:
         return learned, (), "own"
     if folder.held_out.exists():
-        return demos.load(folder.held_out), learned, "held-out"
+        return _kept(folder, folder.held_out), learned, "held-out"
     return learned, (), "training"
 
 
@@ -550,16 +555,17 @@ def certify(
 
     policy.rng = seeding.generator(seed, "certificate-actions", subject.seed)
     rollouts = record(policy.act if deterministic else policy.sample, episodes)
-    other = RunFolder.open(clone, kind=CLONE_KIND).policy if clone is not None else folder.clone
+    beside = folder if clone is None else RunFolder.open(clone, kind=CLONE_KIND)
+    other = beside.clone if clone is None else beside.policy
     held_out, training, against = _demonstrations(folder, given)
     result = certificate.certify(
         rollouts,
         held_out,
         training=training,
         spec=spec,
-        cost=LearnedCost.load(folder.cost) if folder.cost.exists() else None,
+        cost=LearnedCost.load(folder.cost, inside=folder.path) if folder.cost.exists() else None,
         random_return=folder.metadata.get("random_return"),
-        clone=record(Policy.load(other).act, episodes, 1) if other.exists() else (),
+        clone=record(Policy.load(other, inside=beside.path).act, episodes, 1) if other.exists() else (),
         random=record(UniformPolicy(spec, seed=seed).act, RANDOM_EPISODES, 2),
         against=against,
         names=_names(subject),
@@ -605,10 +611,10 @@ def film_expert(path: str | Path, *, trust: bool = False, env: str | None = None
     config = _subject(folder, trust=trust, env=env)
     if not folder.demos.exists():
         return None
-    shown = demos.load(folder.demos)[0]
+    shown = _kept(folder, folder.demos)[0]
     if shown.seed is None or shown.stride > 1:
         return None
-    spec = EnvSpec.from_json(folder.metadata["environment"])
+    spec = EnvSpec.from_json(field(f"{folder}: metadata.json", folder.metadata, "environment", dict))
     encoded = ActionCodec(spec).encode(shown.actions)
     actions = iter(encoded[:, None])
     # an episode that goes on longer than the demonstration repeats its last action

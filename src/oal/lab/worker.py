@@ -21,6 +21,7 @@ from oal.base import jsontext, runtime, stopping
 from oal.base.folder import BusyError, RunFolder
 from oal.base.jsontext import expect, field
 from oal.base.provenance import provenance
+from oal.errors import is_whole
 
 if TYPE_CHECKING:
     from oal.lab.run import Run
@@ -145,7 +146,8 @@ def _note_failure(folder: RunFolder, job: Job, error: Exception) -> None:
     _say(f"could not start\n{traceback.format_exc()}")
     if not folder.described:
         folder.describe(job.config, provenance())
-    step = folder.records()[-1]["step"] if folder.records() else 0
+    steps = [record.get("step") for record in folder.records()]
+    step = steps[-1] if steps and is_whole(steps[-1]) else 0
     folder.set_status("failed", step=step, error=str(error), traceback=traceback.format_exc())
 
 

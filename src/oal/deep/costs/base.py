@@ -23,7 +23,7 @@ import numpy as np
 
 from oal.deep.players import Charge
 from oal.deep.replay import Batch, ExpertData, Pairs, Replay
-from oal.errors import InputError, at_least, choice
+from oal.errors import InputError, at_least, at_most, choice
 
 if TYPE_CHECKING:
     from oal.deep.arrays import AnyActions, AnyObservations, Array, Float, Inputs, Int, KeyData, PerRow, RngKey, Scalar
@@ -61,6 +61,8 @@ class CostConfig:
     def __post_init__(self) -> None:
         for name in ("update_every", "minibatches", "batch_size"):
             at_least(name, getattr(self, name), 1)
+        for name in ("minibatches", "batch_size"):
+            at_most(name, getattr(self, name))
         if self.window is not None:
             at_least("window", self.window, 1)
         choice("inputs", self.inputs, ("pairs", "states"))

@@ -25,7 +25,7 @@ from oal.deep import nets
 from oal.deep.costs.base import CostBase, CostConfig, CostState, CostView, Update
 from oal.deep.nets import MLP, Gaussian
 from oal.deep.replay import ExpertData, Pairs, Replay
-from oal.errors import InputError, at_least
+from oal.errors import InputError, at_least, at_most
 
 if TYPE_CHECKING:
     from oal.deep.arrays import Actions, AnyActions, AnyObservations, Float, Inputs, PerRow, RngKey, Scalar
@@ -49,6 +49,7 @@ class CSILConfig(CostConfig):
         super().__post_init__()
         for name in ("members", "updates"):
             at_least(name, getattr(self, name), 1)
+        at_most("members", self.members, 1_000)
         if not self.hidden or min(self.hidden) < 1:
             raise InputError(f"hidden is {self.hidden}: name at least one layer of at least one unit")
         if not self.learning_rate > 0.0:
