@@ -1,5 +1,6 @@
 """Run folders in a storage: what is carried, in which order, and that a run goes on from there on another machine."""
 
+import os
 import shutil
 import socket
 import subprocess
@@ -133,6 +134,10 @@ def test_an_attempt_goes_on_from_the_storage_and_leaves_everything_there(tmp_pat
     assert run.name == half.name
 
 
+RAY_SETTINGS = {"RAY_worker_niceness": "0", "RAY_worker_register_timeout_seconds": "600"}
+"""On a busy machine Ray's workers, which give way to everything else, would not start within its minute."""
+
+
 @pytest.mark.slow
 def test_a_cluster_brings_results_through_a_storage(tmp_path, monkeypatch):
     """Workers get folders that only they have; the sweep's own appear from the storage."""
@@ -142,6 +147,8 @@ def test_a_cluster_brings_results_through_a_storage(tmp_path, monkeypatch):
     undisturbed = tiny(tmp_path / "inline", seed=[0, 1])
     undisturbed.go(Processes(2))
     monkeypatch.setattr(executors, "SYNC_SECONDS", 1.0)
+    for name, value in RAY_SETTINGS.items():
+        monkeypatch.setenv(name, value)
     sweep = tiny(tmp_path / "cluster", seed=[0, 1])
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
     try:
@@ -336,7 +343,11 @@ HEAD_STARTS_WITHIN = 120.0
 def ray_head(port: int) -> tuple[subprocess.Popen[str], str]:
     """Start a head with one core in a process of its own, and return its address; a line to it kills all of it."""
     process = subprocess.Popen(
-        [sys.executable, "-c", HEAD, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HEAD, str(port)],
+        env=os.environ | RAY_SETTINGS,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     waited = threading.Timer(HEAD_STARTS_WITHIN, process.kill)  # which ends its lines
@@ -372,7 +383,7 @@ def test_a_cluster_whose_head_dies_and_comes_back_finishes_the_sweep(tmp_path, m
     folder = RunFolder(sweep.runs()[0].folder)
 
     def fall() -> None:
-        until(lambda: folder.checkpoint.exists())
+        until(lambda: folder.checkpoint.exists(), seconds=900.0)
         fell(heads[0][0])
         heads.append(ray_head(port))
 
