@@ -64,7 +64,7 @@ def figure(
     ray: str | None = typer.Option(None, help="Of a deep figure: run on a Ray cluster, auto or HOST:PORT."),
 ) -> None:
     """Draw a figure; the help that the command line shows is `HELP`."""
-    from oal.cli.tabular import given
+    from oal.cli.typed import given
     from oal.errors import choice
 
     choice("figure", name, (*TABULAR, *DEEP, "suite"))

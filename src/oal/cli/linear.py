@@ -9,7 +9,7 @@ import typer
 
 from oal.base import console
 from oal.cli.tabular import environment as table
-from oal.cli.tabular import given
+from oal.cli.typed import given
 
 app = typer.Typer(
     help="Linear MDPs: OGAP, ILARL and BRIG with a million states and more, and their regret.", no_args_is_help=True

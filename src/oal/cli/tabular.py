@@ -7,6 +7,7 @@ from typing import Any
 import typer
 
 from oal.base import console
+from oal.cli.typed import given
 
 app = typer.Typer(
     help="Finite MDPs: Algorithm 2 with its exact regret, and the algorithms before it.", no_args_is_help=True
@@ -59,11 +60,6 @@ def demonstrations(problem: Any, episodes: int, seed: int) -> Any:
     at_least("--demos", episodes, 1)
     rng = seeding.generator(seed, "demonstrations", episodes)
     return mdp.sample(problem, mdp.expert_policy(problem), episodes, rng=rng)
-
-
-def given(**options: Any) -> dict[str, Any]:
-    """Keep the options that were given on the command line; the preset decides the others."""
-    return {name: value for name, value in options.items() if value is not None}
 
 
 @app.command(

@@ -1,7 +1,8 @@
-"""Environments as they are typed on the command line."""
+"""What is typed on the command line: environments, and options that may be left out."""
 
 import re
 from pathlib import Path
+from typing import Any
 
 
 def typed(env: str | None, *, trust: bool = False) -> None:
@@ -17,3 +18,8 @@ def label(env: str) -> str:
     where, colon, name = env.rpartition(":")
     stem = f"{Path(where).stem}-{name}" if colon and where.endswith(".py") else env
     return re.sub(r"[^\w.-]", "_", stem)
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """Keep the options that were given on the command line; the preset decides the others."""
+    return {name: value for name, value in options.items() if value is not None}
