@@ -23,8 +23,8 @@ DIGITS = 6
 
 def pack(roots: Iterable[str | os.PathLike[str]], out: str | os.PathLike[str]) -> tuple[int, int]:
     """Write every finished run below the roots to one file; return how many, and how many were not finished."""
-    lines, unfinished = {}, 0
-    for root in map(Path, roots):
+    roots, lines, unfinished = [*map(Path, roots)], {}, 0
+    for root in roots:
         for folder in RunFolder.find(root):
             if folder.status["status"] != "finished":
                 unfinished += 1
