@@ -149,12 +149,6 @@ def test_recorded_demonstrations_carry_their_origin(finished: Path) -> None:
     assert all(trajectory.truncated and not trajectory.terminated for trajectory in demos)
 
 
-def test_the_command_of_an_expert_says_what_is_not_the_default() -> None:
-    config = expert.expert_config("Pendulum-v1", 600, sac=SACConfig(layer_norm=True, batch_size=128))
-    assert expert.command(config) == "oal expert Pendulum-v1 --steps 600 --seed 0 --batch-size 128 --layer-norm"
-    assert expert.command(expert.expert_config("Pendulum-v1", 600)) == "oal expert Pendulum-v1 --steps 600 --seed 0"
-
-
 def test_a_finished_run_can_go_on(finished: Path, tmp_path: Path) -> None:
     train(tmp_path / "run")
     train(tmp_path / "run", replace(TINY, total_steps=800), resume=True)

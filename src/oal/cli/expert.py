@@ -3,7 +3,6 @@
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -20,7 +19,6 @@ def expert(
     resume: bool = typer.Option(False, "--resume", help="Continue the run in the folder from its last checkpoint."),
     stop_at_return: float | None = typer.Option(None, help="Stop early once an evaluation reaches this mean return."),
     batch_size: int | None = typer.Option(None, help="Transitions per update; default 256."),
-    layer_norm: bool = typer.Option(False, "--layer-norm", help="Layer norm in the critics: for large observations."),
     checkpoint_every: int = typer.Option(50_000, help="Steps between checkpoints."),
     step_timeout: float = typer.Option(300.0, help="Seconds that a step of the environment may take; 0 for any."),
     checkpoint_seconds: float = typer.Option(120.0, help="Seconds between further checkpoints; 0 for none."),
@@ -42,9 +40,9 @@ def expert(
     if resume:
         going = experts.resume(folder, env, seed=seed, total_steps=steps)
     else:
-        changes: dict[str, Any] = {} if batch_size is None else {"batch_size": batch_size}
-        changes |= {"layer_norm": True} if layer_norm else {}
-        sac = replace(experts.default_sac(describe(make(env)).kind), **changes) if changes else None
+        sac = None
+        if batch_size is not None:
+            sac = replace(experts.default_sac(describe(make(env)).kind), batch_size=batch_size)
         config = experts.expert_config(
             env,
             300_000 if steps is None else steps,

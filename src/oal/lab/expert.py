@@ -72,9 +72,8 @@ def command(config: RunConfig) -> str:
     if config.stop_at_return is not None:
         parts.append(f"--stop-at-return {config.stop_at_return:g}")
     policy = config.learner.policy_config
-    if isinstance(policy, SACConfig):
-        parts += [f"--batch-size {policy.batch_size}"] if policy.batch_size != SACConfig.batch_size else []
-        parts += ["--layer-norm"] if policy.layer_norm else []
+    if isinstance(policy, SACConfig) and policy.batch_size != SACConfig.batch_size:
+        parts.append(f"--batch-size {policy.batch_size}")
     return " ".join(parts)
 
 
