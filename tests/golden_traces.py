@@ -739,8 +739,14 @@ ROUNDING = Tolerance(relative=1e-6, absolute=1e-9)
 
 def check(name: str, trace: Trace) -> Difference | None:
     """Compare a trace with what is written: bit for bit in the surroundings it was written in, else to rounding."""
+    expected = read(name)[0]
+    if written_here(name):
+        return first_difference(expected, trace)
+    # the certificates' learned cost is a TRPO learner's, whose line search turns a last digit into another step
+    kept = {key: value for key, value in trace.items() if not key.startswith("learned-cost/learned_cost/")}
+    assert kept, f"{name}: nothing is left to compare"
     rounded = ROUNDING if name.startswith("tabular") else DRIFT
-    return first_difference(read(name)[0], trace, None if written_here(name) else rounded)
+    return first_difference({key: value for key, value in expected.items() if key in kept}, kept, rounded)
 
 
 def written_here(name: str) -> bool:
