@@ -1,5 +1,6 @@
 """Mirror descent towards an ensemble of clones: each part against plain loops, then what the players do with it."""
 
+import itertools
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
@@ -13,12 +14,13 @@ import games
 from oal import demos
 from oal.deep import nets, prior
 from oal.deep.loop import OAL
+from oal.deep.mdpo import MDPOConfig, init_mdpo, mdpo_update
 from oal.deep.mirror import Mirror, MirrorConfig, init_mirror, mirror_update
-from oal.deep.offpolicy import ReplayConfig, WithPrior
-from oal.deep.players import Game, Shapes, recorded_cost
+from oal.deep.offpolicy import ReplayConfig, WithPrior, compile_block
+from oal.deep.players import Charge, Game, Shapes, recorded_cost
 from oal.deep.prior import Ensemble
 from oal.deep.replay import Batch, Replay
-from oal.deep.sac import SAC, SACConfig
+from oal.deep.sac import SAC, SACConfig, init_sac, sac_update
 from oal.envs import Step
 from oal.errors import InputError
 from prior_reference import (
@@ -161,12 +163,18 @@ def test_an_update_agrees_with_plain_loops(
 
 
 def player(
-    shapes: Shapes, config: Any = CONFIG, capacity: int = 40, experts: int = 0, shown: np.ndarray | None = None
+    shapes: Shapes,
+    config: Any = CONFIG,
+    capacity: int = 40,
+    experts: int = 0,
+    shown: np.ndarray | None = None,
+    n_steps: int = 1,
 ) -> WithPrior:
     memory = Replay(capacity, 3, shapes.action_size)
     rng = np.random.default_rng(3)
     rows = rng.normal(size=(experts, memory.rows.shape[1])).astype(np.float32) if shown is None else shown
-    replay = ReplayConfig(capacity=capacity, warmup_steps=8, block=4, expert_fraction=0.25 if len(rows) else 0.0)
+    fraction = 0.25 if len(rows) else 0.0
+    replay = ReplayConfig(capacity=capacity, warmup_steps=8, block=4, expert_fraction=fraction, n_steps=n_steps)
     made = (SAC if isinstance(config, SACConfig) else Mirror)(config, replay)
     made.begin(Game(shapes, 0, 3, memory, recorded_cost, rows))
     return made
@@ -206,7 +214,7 @@ def test_columns_stay_beside_their_steps(shapes: Shapes, rng: np.random.Generato
         kept = (observation[valid], action[valid], np.zeros(valid.sum()), successor[valid], nothing[valid])
         made.memory.add(*kept)
     assert len(made.memory) == made.memory.capacity
-    rows, following = made._rows()
+    rows, following, _ = made._rows()
     assert rows.shape[:2] == (4, 16)
     cut = made.memory.unpack(rows.reshape(-1, rows.shape[-1]))
     expected = np.concatenate(
@@ -245,13 +253,138 @@ def test_the_experts_next_actions_are_drawn_with_their_rows(shapes: Shapes, rng:
     demonstrated.add(path[:-1], action, np.zeros(6), path[1:], np.zeros(6))
     made = player(shapes, shown=demonstrated.rows)
     made.memory.add(*batch_of(shapes, rng, None, size=9)[:5])
-    rows, following = made._rows()
+    rows, following, _ = made._rows()
     assert following is not None
     drawn = made.memory.unpack(rows[:, -4:]).observation.reshape(-1, 3)
     for state, then in zip(drawn, following.reshape(-1, shapes.action_size), strict=True):
         (place,) = np.flatnonzero((path == state).all(axis=1))
         np.testing.assert_array_equal(then, action[place + 1] if place < 5 else np.full_like(then, np.nan))
     assert np.isfinite(following).any()
+
+
+@BOTH
+def test_targets_of_several_steps_follow_the_rows_own_episodes(shapes: Shapes, rng: np.random.Generator) -> None:
+    """Learner's and expert's rows: three steps on, less where an episode or the memory is over; against a search."""
+    path = rng.normal(size=(7, 3)).astype(np.float32)
+    demonstrated = Replay(6, 3, shapes.action_size)
+    demonstrated.add(path[:-1], batch_of(shapes, rng, None, size=6).action, rng.normal(size=6), path[1:], np.zeros(6))
+    made = player(shapes, shown=demonstrated.rows, n_steps=3)
+    made.adopt(members(shapes))
+    state, time = rng.normal(size=(2, 3)).astype(np.float32), np.zeros(2, int)
+    for _ in range(30):  # two environments, 60 steps in a memory of 40
+        action, successor = made.act(state, rng), rng.normal(size=(2, 3)).astype(np.float32)
+        ended, cut, there = rng.random(2) < 0.2, rng.random(2) < 0.1, np.ones(2, bool)
+        step = Step(state, action, rng.normal(size=2), successor, ended, cut, there)
+        made.observe(step)
+        made.memory.add(*step[:5], time=time, source=np.arange(2))
+        over = ended | cut
+        state, time = np.where(over[:, None], rng.normal(size=(2, 3)), successor).astype(np.float32), time + 1
+        time[over] = 0
+    rows, following, steps = made._rows()
+    assert steps is not None
+    assert steps.rows.shape == (4, 16, 3, made.memory.rows.shape[1])
+    lengths = set()
+    for each, beside, weight, discount in zip(
+        rows.reshape(64, -1),
+        steps.rows.reshape(64, 3, -1),
+        steps.weight.reshape(64, 3),
+        steps.discount.ravel(),
+        strict=True,
+    ):
+        table = demonstrated.rows if (demonstrated.rows[:, :3] == each[:3]).all(axis=1).any() else made.memory.rows
+        (here,) = np.flatnonzero((table[:, :3] == each[:3]).all(axis=1))
+        walked = [here]
+        while len(walked) < 3 and table[walked[-1], -1] == 0.0:
+            then = np.flatnonzero((table[:, :3] == made.memory.unpack(table[walked[-1]]).next_observation).all(axis=1))
+            if len(then) == 0:
+                break
+            walked.append(then[0])
+        count = len(walked)
+        lengths.add(count)
+        np.testing.assert_array_equal(beside[:count], table[walked])
+        np.testing.assert_allclose(weight, [0.9**j if j < count else 0.0 for j in range(3)], rtol=1e-6)
+        assert discount == pytest.approx(0.9**count, rel=1e-6)
+        one, last = made.memory.unpack(each), made.memory.unpack(table[walked[-1]])
+        np.testing.assert_array_equal(one.observation, table[here, :3])
+        np.testing.assert_array_equal(one.next_observation, last.next_observation)
+        assert one.terminated == last.terminated
+        columns = [made.ensemble.columns(x[None])[0] for x in (one.observation, last.next_observation)]
+        np.testing.assert_allclose(one.extra, np.concatenate(columns), atol=1e-5)
+    assert lengths == {1, 2, 3}
+    assert following is not None
+    ends = made.memory.unpack(rows[:, -4:]).next_observation.reshape(-1, 3)
+    shown = demonstrated.unpack(demonstrated.rows).action
+    for end, then in zip(ends, following.reshape(16, -1), strict=True):
+        (place,) = np.flatnonzero((path == end).all(axis=1))
+        np.testing.assert_array_equal(then, shown[place] if place < 6 else np.full_like(then, np.nan))
+
+
+def test_every_step_of_a_target_is_charged_as_it_was(rng: np.random.Generator) -> None:
+    """By what came after each step itself, though the row itself ends where the last of them does."""
+    made = player(CONTINUOUS, n_steps=3)
+    states = rng.normal(size=(21, 1, 3)).astype(np.float32)
+    for time, (state, successor) in enumerate(itertools.pairwise(states)):
+        made.memory.add(state, np.zeros((1, 2)), np.zeros(1), successor, np.zeros(1), np.array([time]), np.array([0]))
+
+    def charge(params: Any, batch: Batch) -> Charge:
+        return Charge(params * batch.next_observation[:, 0] + batch.observation[:, 1], jnp.float32(0.25))
+
+    def seen(state: Any, batch: Batch, absorbing: Any, noise: Any, *, shapes: Shapes, config: Any) -> tuple[Any, Any]:
+        return state, {"cost": batch.cost, "discount": batch.discount, "end": batch.next_observation[:, 2] + absorbing}
+
+    rows, following, path = made._rows()
+    key = jax.random.key_data(jax.random.key(0))
+    block = compile_block(seen, CONTINUOUS, CONFIG, draws=2, charge=charge)
+    _, _, shown = block(jnp.zeros(1), key, rows, jnp.float32(2.0), following, path)
+    expected = []
+    for row in rows.reshape(-1, rows.shape[-1]):
+        (here,) = np.flatnonzero((states[:, 0] == row[:3]).all(axis=1))
+        count = min(3, 20 - here)
+        paid = [2.0 * states[here + j + 1, 0, 0] + states[here + j, 0, 1] for j in range(count)]
+        cost = sum(0.9**j * each for j, each in enumerate(paid))
+        expected.append((cost, 0.9**count, states[here + count, 0, 2] + 0.25))
+    for name, values in zip(("cost", "discount", "end"), np.transpose(expected), strict=True):
+        assert float(shown[name]) == pytest.approx(values.mean(), rel=1e-4), name
+
+
+def test_the_loops_memory_knows_what_came_next() -> None:
+    """In a learner's run with two environments: a linked step begins where the one before it ended."""
+    shown = demos.load("CartPole-v1")[:2]
+    settings = {"environments": 2, "replay.warmup_steps": 20, "policy.hidden": (8,), "bc": None}
+    memory = OAL("CartPole-v1", shown, settings=settings, seed=0).learn(300).memory
+    linked = np.flatnonzero(memory.hops)
+    batch = memory.unpack(memory.rows[: len(memory)])
+    then = batch.observation[(linked + memory.hops[linked]) % memory.capacity]
+    np.testing.assert_array_equal(then, batch.next_observation[linked])
+    assert not batch.terminated[linked].any()
+    begun = int((memory.times[: len(memory)] == 0).sum())
+    assert begun > 4, "episodes ended"
+    assert len(memory) - len(linked) == begun, "every episode has one step that is its last"
+
+
+@pytest.mark.parametrize(
+    "update, init, config",
+    [
+        (mirror_update, init_mirror, CONFIG),
+        (sac_update, init_sac, SAC_CONFIG),
+        (mdpo_update, init_mdpo, MDPOConfig(hidden=(8,), batch_size=16)),
+    ],
+    ids=["mirror", "sac", "mdpo"],
+)
+def test_what_a_state_some_steps_later_counts_for(
+    update: Any, init: Any, config: Any, rng: np.random.Generator
+) -> None:
+    """A discount of its own does what another γ would do, where nothing is paid after the end."""
+    state, _ = init(0, CONTINUOUS, config)
+    rows, noise = batch_of(CONTINUOUS, rng, None), jnp.asarray(rng.normal(size=(2, 16, 2)), jnp.float32)
+    noise = noise[: 1 if config.__class__ is MDPOConfig else 2]
+    plain = partial(update, shapes=CONTINUOUS)
+    discounted = rows._replace(discount=jnp.full(16, 0.5))
+    one = plain(state, discounted, jnp.float32(0.0), noise, config=config)[0]
+    same = plain(state, rows, jnp.float32(0.0), noise, config=replace(config, gamma=0.5))[0]
+    other = plain(state, rows, jnp.float32(0.0), noise, config=config)[0]
+    assert games.leaves_equal(one, same)
+    assert not games.leaves_equal(one, other)
 
 
 @pytest.mark.parametrize("weight, near", [(100.0, True), (0.0, False)])

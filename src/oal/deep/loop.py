@@ -235,7 +235,7 @@ class OAL:
 
     def _collect(self, steps: int) -> None:
         envs, player, memory = self.envs, self.player, self.memory
-        begun = self.step
+        begun, sources = self.step, np.arange(len(envs))
         for _ in range(-(-steps // len(envs))):
             times = np.array(envs.episode_lengths)
             try:
@@ -252,10 +252,10 @@ class OAL:
                 step = step._replace(cost=np.full_like(step.cost, self.prices.learner))
             player.observe(step)
             if step.valid.all():
-                memory.add(step.observation, step.action, step.cost, step.next_observation, step.terminated, times)
+                memory.add(*step[:5], time=times, source=sources)
             else:
                 kept = step.valid
-                memory.add(*(part[kept] for part in step[:5]), time=times[kept])
+                memory.add(*(part[kept] for part in step[:5]), time=times[kept], source=sources[kept])
             self.step += int(step.valid.sum())
             for i in np.flatnonzero((step.terminated | step.truncated) & step.valid):
                 mass = player.gamma ** (int(times[i]) + 1) if step.terminated[i] else 0.0

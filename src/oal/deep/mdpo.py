@@ -172,7 +172,7 @@ def mdpo_update(
     soft_cost = worst - config.entropy_weight * entropy
 
     next_value = nets.mlp(state.target_value, batch.next_observation, layer_norm=layer_norm)[..., 0]
-    target = bootstrap_target(batch.cost, next_value, batch.terminated, config.gamma, absorbing_cost)
+    target = bootstrap_target(batch.cost, next_value, batch.terminated, config.gamma, absorbing_cost, batch.discount)
 
     def value_loss(value: MLP) -> jax.Array:
         return jnp.mean((nets.mlp(value, batch.observation, layer_norm=layer_norm)[..., 0] - soft_cost) ** 2)

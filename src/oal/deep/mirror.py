@@ -3,12 +3,13 @@
 Update number k, on a batch (s, a, c, s', terminated), with the old policy frozen for m updates, t = `kl_weight` and
 α = `prior_weight` (1 + `prior_updates` / k), the regulariser's weight against the mean of k costs in follow the
 regularised leader:
-    y     = c + γ (V_abs if terminated else E_{a'~π}[max_i Q̄_i(s', a')] + α (KL(π, prior)(s') - its mean))
+    y     = C + γⁿ (V_abs if terminated else E_{a'~π}[max_i Q̄_i(s', a')] + α (KL(π, prior)(s') - its mean))
     Q_i  <- Adam on mean (Q_i(s, a) - y)²
     π    <- Adam on mean [α KL(π, prior)(s) + t KL(π, π_old)(s) + E_{a~π} max_i Q_i(s, a)]   (min_i: `optimism` 1)
     Q̄_i  <- Q̄_i + τ (Q_i - Q̄_i)
-On the expert's transitions the value of s' is no less than that of the expert's own next action there: leaving its
-path is never thought better than staying on it.
+C = c + γ c' + ... is what the n steps from (s, a) on cost (`replay.n_steps`), and s' the state after them; n is less
+where the episode or the memory is over before. On the expert's transitions the value of s' is no less than that of the
+expert's own next action there: leaving its path is never thought better than staying on it.
 The mean is the batch's. It stands for the divergence that the absorbing state would be charged: without it the end of
 an episode would be the way out of paying for every state in which the policy is not quite its prior.
 What acts is the exponential average of the actor's weights.
@@ -135,7 +136,7 @@ def mirror_update(
         state.target_critics, kind, successor, then.action, layer_norm=True
     )
     next_value = on_its_path(next_value, batch, state.target_critics, kind=kind, layer_norm=True)
-    target = bootstrap_target(batch.cost, next_value, batch.terminated, config.gamma, absorbing_cost)
+    target = bootstrap_target(batch.cost, next_value, batch.terminated, config.gamma, absorbing_cost, batch.discount)
     critic_value, gradient = nets.critic_regression(
         state.critics, kind, observation, batch.action, target, layer_norm=True
     )

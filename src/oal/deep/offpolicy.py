@@ -20,7 +20,7 @@ from oal.base.runtime import compiler_options
 from oal.deep.nets import MLP, HostActor
 from oal.deep.players import ChargeBatch, Game, Metrics, Shapes, Snapshot, recorded_cost
 from oal.deep.prior import Ensemble, expert_next, started_at_prior
-from oal.deep.replay import Batch, unpack
+from oal.deep.replay import Batch, Path, follow, unpack
 from oal.envs import Step, uniform_actions
 from oal.errors import InputError, at_least, at_most
 
@@ -51,6 +51,10 @@ class OffPolicyConfig:
             raise InputError(f"learning_rate is {self.learning_rate}: it must be above 0")
 
 
+MOST_STEPS = 100
+"""Of a target; every row of a batch is gathered so many times."""
+
+
 @dataclass(frozen=True)
 class ReplayConfig:
     """How an off-policy player gathers experience and learns from it."""
@@ -61,9 +65,9 @@ class ReplayConfig:
     block: int = 50
     """Environment steps per compiled block of updates."""
     updates_per_step: float = 1.0
-    recency: float = 1.0
-    """How much batches prefer newer steps: a drawn step is u^recency of the way back to the oldest, u uniform. 1: all
-    alike; 2: half of the draws are of the newest quarter, whatever its size."""
+    n_steps: int = 1
+    """Steps whose costs a critic's target adds up before it believes the critics: more bring news of a fall to what led
+    to it sooner, and less of it is the critics' own hope; they are steps of older policies."""
     expert_fraction: float = 0.0
     """Share of expert transitions in every batch."""
 
@@ -83,7 +87,8 @@ class ReplayConfig:
                 f"updates_per_step is {self.updates_per_step}: a block of {self.block} steps needs an update"
             )
         at_most("updates_per_step times block", updates)
-        at_least("recency", self.recency, 1.0)
+        at_least("n_steps", self.n_steps, 1)
+        at_most("n_steps", self.n_steps, MOST_STEPS)
         if not 0.0 <= self.expert_fraction < 1.0:
             raise InputError(f"expert_fraction is {self.expert_fraction}: it must lie in [0, 1)")
 
@@ -122,25 +127,37 @@ def compile_block(
 ) -> Callable[..., tuple[Any, "KeyData", Metrics]]:
     """Compile (state, key, rows [G, B, W], cost parameters) -> (state, key, mean metrics): G updates in one scan.
 
-    A fifth argument, `following` [G, K, A], is what the expert did next in the last K rows (see `Batch`).
+    Further arguments: `following` [G, K, A] is what the expert did next in the last K rows (see `Batch`); with targets
+    of n steps `path` are those steps, whose costs are paid in place of the row's own.
     The state and the key are donated: the caller must not use those it passed in. The call returns at once; reading a
     result waits for it. Equal settings share one compiled program.
     """
     noise_size = shapes.action_size if shapes.kind == "continuous" else 0
 
     def block(
-        state: Any, key: "KeyData", rows: jax.Array, cost_params: Any, following: jax.Array | None = None
+        state: Any,
+        key: "KeyData",
+        rows: jax.Array,
+        cost_params: Any,
+        following: jax.Array | None = None,
+        path: Path | None = None,
     ) -> tuple[Any, "KeyData", Metrics]:
         key, noise = draw_noise(key, (rows.shape[0], draws, rows.shape[1], noise_size))
 
-        def body(state: Any, drawn: tuple[jax.Array, jax.Array | None, jax.Array]) -> tuple[Any, Metrics]:
-            rows, following, noise = drawn
+        def body(state: Any, drawn: tuple[jax.Array, jax.Array | None, Path | None, jax.Array]) -> tuple[Any, Metrics]:
+            rows, following, path, noise = drawn
             batch = unpack(rows, shapes.observation_size, shapes.action_size)
-            cost, absorbing = charge(cost_params, batch)
+            if path is None:
+                cost, absorbing = charge(cost_params, batch)
+            else:
+                steps = path.rows.reshape(-1, path.rows.shape[-1])
+                each, absorbing = charge(cost_params, unpack(steps, shapes.observation_size, shapes.action_size))
+                cost = jnp.sum(path.weight * each.reshape(path.weight.shape), axis=-1)
+                batch = batch._replace(discount=path.discount)
             batch = batch._replace(cost=cost, following=following)
             return update(state, batch, absorbing, noise, shapes=shapes, config=config)
 
-        state, metrics = jax.lax.scan(body, state, (rows, following, noise))
+        state, metrics = jax.lax.scan(body, state, (rows, following, path, noise))
         return state, key, jax.tree.map(jnp.mean, metrics)
 
     return jax.jit(block, donate_argnums=(0, 1), compiler_options=compiler_options())
@@ -186,6 +203,8 @@ class OffPolicy(ABC):
     def begin(self, game: Game) -> None:
         replay, config = self.replay, self.config
         self._shapes, self.memory, self._expert_rows = game.shapes, game.memory, game.expert_rows
+        self._following = expert_next(self.memory.unpack(self._expert_rows))
+        self._expert_hops = (~np.isnan(self._following[:, 0])).astype(np.int32)
         self._expert_count = round(replay.expert_fraction * config.batch_size)
         if self._expert_count and len(game.expert_rows) == 0:
             warnings.warn(
@@ -215,22 +234,53 @@ class OffPolicy(ABC):
         self.follow()
         if not self.ready:
             return {}
-        rows, following = self._rows()
-        self.state, self.key, metrics = self._run_block(self.state, self.key, rows, cost_params, following)
+        rows, following, path = self._rows()
+        self.state, self.key, metrics = self._run_block(self.state, self.key, rows, cost_params, following, path)
         return metrics
 
     def improve(self, cost_params: Any) -> Metrics:
         """Nothing more to do: the updates are under way."""
         return {}
 
-    def _rows(self) -> "tuple[Float32[np.ndarray, 'G B W'], Float32[np.ndarray, 'G K A'] | None]":
-        """Draw a block's batches, the expert's rows last, and what it did after each of those."""
+    def _rows(self) -> "tuple[Float32[np.ndarray, 'G B W'], Float32[np.ndarray, 'G K A'] | None, Path | None]":
+        """Draw a block's batches, the expert's rows last, what it did after each of those, and the steps of targets."""
         size = (self._updates, self.config.batch_size - self._expert_count)
-        learners = self.memory.sample(self._rng, *size, recency=self.replay.recency)
+        index = self.memory.places(self._rng, *size)
+        rows, path, _ = self._walk(self._learners, self.memory.rows, self.memory.hops, index)
         if not self._expert_count:
-            return learners, None
+            return rows, None, path
         index = self._rng.integers(0, len(self._expert_rows), size=(self._updates, self._expert_count))
-        return np.concatenate([learners, self._expert_rows[index]], axis=1), None
+        shown, expert_path, last = self._walk(self._experts, self._expert_rows, self._expert_hops, index)
+        if path is not None and expert_path is not None:
+            path = Path(*(np.concatenate(parts, axis=1) for parts in zip(path, expert_path, strict=True)))
+        return np.concatenate([rows, shown], axis=1), self._then(last), path
+
+    def _walk(
+        self, rows_at: Callable[[np.ndarray], np.ndarray], table: np.ndarray, hops: np.ndarray, index: np.ndarray
+    ) -> tuple[np.ndarray, Path | None, np.ndarray]:
+        """Return (rows at these places of a table, the steps from there on, where the last of them lies).
+
+        With targets of n steps what came after a row is what came after the last of its steps.
+        """
+        rows = rows_at(index)
+        if self.replay.n_steps == 1:
+            return rows, None, index
+        places, there = follow(hops, index, self.replay.n_steps)
+        last = places[..., -1]
+        self.memory.successor(rows, rows_at(last))
+        powers = np.power(self.gamma, np.arange(self.replay.n_steps + 1), dtype=np.float32)
+        return rows, Path(table[places], powers[:-1] * there, powers[there.sum(axis=-1)]), last
+
+    def _learners(self, index: np.ndarray) -> np.ndarray:
+        """Gather the learner's rows into a fresh array: a compiled block may still read the last."""
+        return self.memory.rows[index]
+
+    def _experts(self, index: np.ndarray) -> np.ndarray:
+        return self._expert_rows[index]
+
+    def _then(self, index: np.ndarray) -> np.ndarray | None:
+        """Return what the expert did after these rows of its own, if the player asks for it."""
+        return None
 
     def follow(self) -> None:
         """Wait for the block under way and act by what it learned."""
@@ -286,7 +336,6 @@ class WithPrior(OffPolicy):
         experts = self.memory.unpack(self._expert_rows)
         columns = self._both(experts.observation, experts.next_observation)
         self._shown = np.concatenate([self._expert_rows, columns], axis=1)
-        self._following = expert_next(experts)
 
     def _both(self, observation: np.ndarray, successor: np.ndarray) -> np.ndarray:
         if self.ensemble is None:
@@ -325,14 +374,14 @@ class WithPrior(OffPolicy):
             place = (self.memory.position + np.arange(int(kept.sum()))) % self.memory.capacity
             self._columns[place] = self._both(step.observation[kept], step.next_observation[kept])
 
-    def _rows(self) -> tuple[np.ndarray, np.ndarray | None]:
-        size = (self._updates, self.config.batch_size - self._expert_count)
-        index = self.memory.places(self._rng, *size, recency=self.replay.recency)
-        rows = np.concatenate([self.memory.rows[index], self._columns[index]], axis=-1)
-        if not self._expert_count:
-            return rows, None
-        index = self._rng.integers(0, len(self._shown), size=(self._updates, self._expert_count))
-        return np.concatenate([rows, self._shown[index]], axis=1), self._following[index]
+    def _learners(self, index: np.ndarray) -> np.ndarray:
+        return np.concatenate([self.memory.rows[index], self._columns[index]], axis=-1)
+
+    def _experts(self, index: np.ndarray) -> np.ndarray:
+        return self._shown[index]
+
+    def _then(self, index: np.ndarray) -> np.ndarray | None:
+        return self._following[index]
 
     def snapshot(self) -> Snapshot:
         """Return what is needed to go on bit for bit, the clones and the columns of the memory included."""

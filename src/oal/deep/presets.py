@@ -16,6 +16,7 @@ from oal.deep.mdpo_on import PAPER_MDPO_ON, MDPOOn, MDPOOnConfig
 from oal.deep.mirror import Mirror, MirrorConfig
 from oal.deep.offpolicy import ReplayConfig
 from oal.deep.players import CostPlayer, PolicyPlayer
+from oal.deep.replay import MAX_ENVIRONMENTS
 from oal.deep.sac import SAC, SACConfig
 from oal.deep.trpo import PAPER_TRPO, TRPO, TRPOConfig
 from oal.errors import InputError, at_least, at_most, choice
@@ -41,10 +42,6 @@ def policy_player(name: str, preset: str) -> type[Any]:
     """Return the class of a policy player: "mdpo" is Algorithm 3 in the paper's preset, and ours in the others."""
     players = (MDPO if preset == "paper" else Mirror, SAC, MDPOOn, TRPO)
     return dict(zip(POLICIES, players, strict=True))[choice("policy", name, POLICIES)]
-
-
-MAX_ENVIRONMENTS = 4_096
-"""Stepped together in this process; a simulator takes about a megabyte."""
 
 
 @dataclass(frozen=True)
@@ -269,7 +266,7 @@ def _default(policy: str, cost: str) -> LearnerConfig:
         case _:
             policy_config = TRPOConfig(**networks)
     if policy in OFF_POLICY:
-        replay_config = ReplayConfig(warmup_steps=1_000, updates_per_step=2.0, recency=2.0, expert_fraction=0.25)
+        replay_config = ReplayConfig(warmup_steps=1_000, updates_per_step=2.0, n_steps=10, expert_fraction=0.25)
     else:
         # a batch of fresh steps at a time: the costs move with it
         cost_config = replace(cost_config, update_every=2_000, window=6_000)

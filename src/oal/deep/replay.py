@@ -11,10 +11,14 @@ from oal.envs import EnvSpec
 from oal.errors import InputError, at_least
 
 if TYPE_CHECKING:
-    from oal.deep.arrays import Array, Float, Float32, Int, Shaped
+    from oal.deep.arrays import Array, Bool, Float, Float32, Int, Shaped
 
 Weigh = Callable[["Int[np.ndarray, '*n']"], "Float[np.ndarray, '*n']"]
 """Times of steps within their episodes -> how much each step counts."""
+
+
+MAX_ENVIRONMENTS = 4_096
+"""Stepped together in this process; a simulator takes about a megabyte."""
 
 
 def check_memory(capacity: int, width: int) -> None:
@@ -51,6 +55,34 @@ class Batch(NamedTuple):
     """What a player put beside its rows."""
     following: "Float[Array, '*G K A'] | None" = None
     """What the expert did at s' in the last K rows, which are its own; NaN where its path ends."""
+    discount: "Float[Array, '*G B'] | None" = None
+    """What the value of s' counts for where that is not γ: with targets of several steps the cost is that of all of
+    them, and s' the state after the last."""
+
+
+class Path(NamedTuple):
+    """What came of drawn steps: each of them with those that followed it, n in all."""
+
+    rows: "Float32[Array, '*G B n W']"
+    weight: "Float[Array, '*G B n']"
+    """γ^j of the j-th; 0 where the episode or the memory was over before."""
+    discount: "Float[Array, '*G B']"
+    """What the value of the state after the last of them counts for."""
+
+
+def follow(
+    hops: "Int[np.ndarray, 'capacity']", place: "Int[np.ndarray, '*G']", steps: int
+) -> "tuple[Int[np.ndarray, '*G steps'], Bool[np.ndarray, '*G steps']]":
+    """Walk along episodes: (places of each drawn step and of those after it, whether there was such a step).
+
+    `hops` are how many places further on in the ring each row's successor lies; where that is 0 the walk stands still.
+    """
+    places, there = [place], [np.ones(place.shape, bool)]
+    for _ in range(steps - 1):
+        hop = hops[places[-1]]
+        there.append(there[-1] & (hop > 0))
+        places.append((places[-1] + hop) % len(hops))
+    return np.stack(places, axis=-1), np.stack(there, axis=-1)
 
 
 class Replay:
@@ -70,6 +102,11 @@ class Replay:
         self.rows = np.zeros((capacity, width), np.float32)
         self.times = np.zeros(capacity, np.int32)
         """Each transition's step within its episode."""
+        self.sources = np.full(capacity, -1, np.int32)
+        """Which environment each transition is of; -1: of none that goes on."""
+        self.hops = np.zeros(capacity, np.int32)
+        """How many places further on the next transition of the same episode lies; 0: there is none (yet)."""
+        self._newest = np.zeros(0, np.int64)  # the place of each source's newest transition; -1: it has none
         self.size = 0
         self.position = 0
 
@@ -84,6 +121,7 @@ class Replay:
         next_observation: "Float[np.ndarray, 'n O']",
         terminated: "Shaped[np.ndarray, 'n']",
         time: "Int[np.ndarray, 'n'] | int" = 0,
+        source: "Int[np.ndarray, 'n'] | int" = -1,
     ) -> None:
         """Store transitions over the oldest ones."""
         count = len(cost)
@@ -100,27 +138,34 @@ class Replay:
         rows[:, o + a] = cost
         rows[:, o + a + 1 : -1] = next_observation
         rows[:, -1] = terminated
-        if stop <= self.capacity:
-            self.times[self.position : stop] = time
-        else:
-            place = np.arange(self.position, stop) % self.capacity
-            self.rows[place], self.times[place] = rows, time
+        place = np.arange(self.position, stop) % self.capacity
+        if stop > self.capacity:
+            self.rows[place] = rows
+        self.times[place], self.sources[place], self.hops[place] = time, source, 0
+        self._link(place)
         self.position = stop % self.capacity
         self.size = min(self.size + count, self.capacity)
 
-    def places(self, rng: np.random.Generator, *shape: int, recency: float = 1.0) -> "Int[np.ndarray, '*shape']":
-        """Draw places of rows; the age of a row, in steps, is that of the oldest times u^recency with u uniform."""
+    def _link(self, place: "Int[np.ndarray, 'n']") -> None:
+        """Let the step before each of these (oldest first), in the same episode, know where its successor is."""
+        place = place[self.sources[place] >= 0]
+        place = place[np.argsort(self.sources[place], kind="stable")]
+        if len(place) == 0:
+            return
+        source = self.sources[place]
+        if source[-1] >= len(self._newest):
+            self._newest = np.append(self._newest, np.full(source[-1] + 1 - len(self._newest), -1))
+        first = np.append(True, source[1:] != source[:-1])
+        before = np.where(first, self._newest[source], np.roll(place, 1))
+        goes_on = (before >= 0) & (self.sources[before] == source) & (self.times[before] + 1 == self.times[place])
+        self.hops[before[goes_on]] = (place - before)[goes_on] % self.capacity
+        self._newest[source] = place
+
+    def places(self, rng: np.random.Generator, *shape: int) -> "Int[np.ndarray, '*shape']":
+        """Draw places of rows, all alike."""
         if self.size == 0:
             raise InputError("the replay is empty: collect transitions before sampling")
-        if recency == 1.0:
-            return rng.integers(0, self.size, size=shape)
-        age = (self.size * rng.random(shape) ** recency).astype(np.int64)
-        return (self.position - 1 - age) % self.capacity
-
-    def sample(self, rng: np.random.Generator, *shape: int, recency: float = 1.0) -> "Float32[np.ndarray, '*shape W']":
-        """Gather rows at drawn places into a fresh array (a compiled block may still read the last)."""
-        index = self.places(rng, *shape, recency=recency)
-        return self.rows.take(index.ravel(), axis=0).reshape(*shape, -1)
+        return rng.integers(0, self.size, size=shape)
 
     def newest(self, count: int) -> "Int[np.ndarray, 'N']":
         """Return the places of the newest `count` rows (fewer if there are fewer), oldest first."""
@@ -139,27 +184,42 @@ class Replay:
         """Cut packed rows (NumPy or traced JAX) into named parts."""
         return unpack(rows, self.observation_size, self.action_size)
 
+    def successor(self, rows: "Float32[np.ndarray, '*G W']", of: "Float32[np.ndarray, '*G W']") -> None:
+        """Put what came after the rows `of`, and what a player keeps of that, in place of what came after `rows`."""
+        inputs = self.observation_size + self.action_size
+        width = self.rows.shape[1]
+        rows[..., inputs + 1 : width] = of[..., inputs + 1 : width]
+        beside = (rows.shape[-1] - width) // 2
+        rows[..., width + beside :] = of[..., width + beside :]
+
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, int]]:
         """Return (the filled rows as a view, counters) for a checkpoint."""
-        return {"rows": self.rows[: self.size], "times": self.times[: self.size]}, {
+        kept = {"rows": self.rows, "times": self.times, "sources": self.sources}
+        return {name: array[: self.size] for name, array in kept.items()}, {
             "size": self.size,
             "position": self.position,
         }
 
     def restore(self, arrays: dict[str, np.ndarray], counters: dict[str, int]) -> None:
         """Take back what `state` gave."""
-        rows, times = arrays["rows"], arrays.get("times", np.zeros(len(arrays["rows"]), np.int32))
+        rows = arrays["rows"]
+        times = arrays.get("times", np.zeros(len(rows), np.int32))
+        sources = arrays.get("sources", np.full(len(rows), -1, np.int32))
         if rows.ndim != 2 or rows.shape[1] != self.rows.shape[1] or len(rows) > self.capacity:
             raise InputError(
                 f"the saved replay has shape {rows.shape}, which does not fit {self.rows.shape}: same environment "
                 "and capacity are needed"
             )
+        if sources.shape != (len(rows),) or not ((sources >= -1) & (sources < MAX_ENVIRONMENTS)).all():
+            raise InputError(f"the saved replay's steps are of no environment that there is: -1 to {MAX_ENVIRONMENTS}")
         self.size, self.position = int(counters["size"]), int(counters["position"])
         if self.size < self.capacity and self.position != self.size:
             # a full ring goes on in a larger one: oldest first, so that the free rows are filled next
-            rows, times = np.roll(rows, -self.position, axis=0), np.roll(times, -self.position)
+            rows, times, sources = (np.roll(array, -self.position, axis=0) for array in (rows, times, sources))
             self.position = self.size
-        self.rows[: len(rows)], self.times[: len(times)] = rows, times
+        self.rows[: len(rows)], self.times[: len(times)], self.sources[: len(sources)] = rows, times, sources
+        self.hops[:], self._newest = 0, np.zeros(0, np.int64)
+        self._link(self.newest(self.size))
 
 
 def unpack(rows: "Float32[Array, '*G B W']", observation_size: int, action_size: int) -> Batch:

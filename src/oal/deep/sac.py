@@ -121,7 +121,7 @@ def sac_update(
         state.target_critics, kind, batch.next_observation, then.action, layer_norm=layer_norm
     )
     next_value = on_its_path(next_value, batch, state.target_critics, kind=kind, layer_norm=layer_norm)
-    target = bootstrap_target(batch.cost, next_value, batch.terminated, config.gamma, absorbing_cost)
+    target = bootstrap_target(batch.cost, next_value, batch.terminated, config.gamma, absorbing_cost, batch.discount)
 
     critic_value, gradient = nets.critic_regression(
         state.critics, kind, batch.observation, batch.action, target, layer_norm=layer_norm

@@ -61,10 +61,15 @@ def absorbing_value(absorbing_cost: Any, gamma: float, *, steps_left: int | None
     return absorbing_cost * discounted_steps(steps_left, gamma)
 
 
-def bootstrap_target(cost: Any, next_value: Any, terminated: Any, gamma: float, absorbing_cost: Any = 0.0) -> Any:
+def bootstrap_target(
+    cost: Any, next_value: Any, terminated: Any, gamma: float, absorbing_cost: Any = 0.0, discount: Any = None
+) -> Any:
     """c + γ V(s'), where the successor of a true termination is the absorbing state with V = c_abs/(1-γ).
+
+    `discount` stands in place of γ where s' is a state some steps later, and c what the steps until then cost.
 
     Truncation does not appear: a truncated step's successor is real and its value counts in full.
     Works on NumPy and on traced arrays; `terminated` is 0 or 1.
     """
-    return cost + gamma * (next_value + terminated * (absorbing_value(absorbing_cost, gamma) - next_value))
+    discount = gamma if discount is None else discount
+    return cost + discount * (next_value + terminated * (absorbing_value(absorbing_cost, gamma) - next_value))
