@@ -59,13 +59,14 @@ def mirror(
     cost_hidden: Sequence[int] | None = None,
     *,
     experts: int = 0,
+    n_steps: int = 1,
 ) -> float:
     """One update of mirror descent towards a prior: that of soft actor-critic, the old actor, the next actions of the
-    expert in both target critics for its `experts` rows, and the cost network.
+    expert in both target critics for its `experts` rows, and the cost network on every step of the targets.
 
     The prior itself is computed once for each step, on the host.
     """
     old_actor = sum(products([observation_size, *hidden, 2 * action_size], batch_size))
     expert = 2 * sum(products([observation_size + action_size, *hidden, 1], experts))
-    costs = charged(observation_size + action_size, cost_hidden, batch_size)
+    costs = charged(observation_size + action_size, cost_hidden, n_steps * batch_size)
     return sac(observation_size, action_size, hidden, batch_size) + old_actor + expert + costs

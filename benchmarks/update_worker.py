@@ -107,8 +107,9 @@ def players() -> dict[str, tuple[Any, ...]]:
         else:
             assert learner.replay_config is not None
             experts = round(learner.replay_config.expert_fraction * config.batch_size)
-            work = flops.mirror(*sizes, cost.hidden, experts=experts)
-            beside = {"columns": 4 * SIZES[1], "experts": experts}
+            n_steps = learner.replay_config.n_steps
+            work = flops.mirror(*sizes, cost.hidden, experts=experts, n_steps=n_steps)
+            beside = {"columns": 4 * SIZES[1], "experts": experts, "n_steps": n_steps}
         return (
             *started_and_compiled(policy_player("mdpo", name)(config), charge),
             work,
@@ -124,15 +125,21 @@ def players() -> dict[str, tuple[Any, ...]]:
     }
 
 
-def given(view: Any, updates: int, *, columns: int = 0, experts: int = 0) -> tuple[Any, ...]:
-    """Return made-up rows of a replay memory, a batch for each update with a prior's columns beside it, the costs, and
-    the expert's next actions."""
+def given(view: Any, updates: int, *, columns: int = 0, experts: int = 0, n_steps: int = 1) -> tuple[Any, ...]:
+    """Return made-up rows of a replay memory, a batch for each update with a prior's columns beside it, the costs, the
+    expert's next actions, and the steps of the targets."""
     import numpy as np
+    from oal.deep.replay import Path
 
     rng = np.random.default_rng(1)
-    rows = rng.normal(size=(updates, BATCH_SIZE, 2 * SIZES[0] + SIZES[1] + 2 + columns)).astype(np.float32)
+    width = 2 * SIZES[0] + SIZES[1] + 2
+    rows = rng.normal(size=(updates, BATCH_SIZE, width + columns)).astype(np.float32)
     following = rng.normal(size=(updates, experts, SIZES[1])).astype(np.float32) if experts else None
-    return rows, view, following
+    if n_steps == 1:
+        return rows, view, following
+    steps = rng.normal(size=(updates, BATCH_SIZE, n_steps, width)).astype(np.float32)
+    weight = np.ones((updates, BATCH_SIZE, n_steps), np.float32)
+    return rows, view, following, Path(steps, weight, weight[..., 0])
 
 
 def main() -> None:

@@ -114,6 +114,8 @@ def test_flops_of_mirror_descent_are_those_of_its_update(columns, experts, monke
     assert found == flops.mirror(17, 6, config.hidden, ROWS, experts=experts)
     charged = flops.mirror(17, 6, config.hidden, ROWS, (20, 10), experts=experts)
     assert charged - found == 2.0 * ROWS * (23 * 20 + 20 * 10 + 10)
+    walked = flops.mirror(17, 6, config.hidden, ROWS, (20, 10), experts=experts, n_steps=3)
+    assert walked - found == 3.0 * (charged - found)
 
 
 def test_every_player_of_the_update_benchmark_takes_its_rows():
