@@ -129,6 +129,7 @@ def given(view: Any, updates: int, *, columns: int = 0, experts: int = 0, n_step
     """Return made-up rows of a replay memory, a batch for each update with a prior's columns beside it, the costs, the
     expert's next actions, and the steps of the targets."""
     import numpy as np
+
     from oal.deep.replay import Path
 
     rng = np.random.default_rng(1)

@@ -193,7 +193,6 @@ def mdpo_update(
         "divergence": jnp.mean(divergence),
         "entropy": jnp.mean(entropy),
         "target_mean": jnp.mean(target),
-        "policy_cost": jnp.mean(batch.cost),
         "absorbing_cost": jnp.asarray(absorbing_cost, jnp.float32),
     }
 

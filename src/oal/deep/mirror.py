@@ -171,7 +171,6 @@ def mirror_update(
         "prior_divergence": jnp.mean(now.from_prior),
         "entropy": jnp.mean(now.entropy),
         "target_mean": jnp.mean(target),
-        "policy_cost": jnp.mean(batch.cost),
         "absorbing_cost": jnp.asarray(absorbing_cost, jnp.float32),
     }
 

@@ -148,14 +148,17 @@ def compile_block(
             rows, following, path, noise = drawn
             batch = unpack(rows, shapes.observation_size, shapes.action_size)
             if path is None:
-                cost, absorbing = charge(cost_params, batch)
+                own, absorbing = charge(cost_params, batch)
+                cost = own
             else:
                 steps = path.rows.reshape(-1, path.rows.shape[-1])
                 each, absorbing = charge(cost_params, unpack(steps, shapes.observation_size, shapes.action_size))
-                cost = jnp.sum(path.weight * each.reshape(path.weight.shape), axis=-1)
+                each = each.reshape(path.weight.shape)
+                own, cost = each[:, 0], jnp.sum(path.weight * each, axis=-1)
                 batch = batch._replace(discount=path.discount)
             batch = batch._replace(cost=cost, following=following)
-            return update(state, batch, absorbing, noise, shapes=shapes, config=config)
+            state, metrics = update(state, batch, absorbing, noise, shapes=shapes, config=config)
+            return state, metrics | {"policy_cost": jnp.mean(own)}
 
         state, metrics = jax.lax.scan(body, state, (rows, following, path, noise))
         return state, key, jax.tree.map(jnp.mean, metrics)

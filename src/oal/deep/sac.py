@@ -163,7 +163,6 @@ def sac_update(
         "entropy": jnp.mean(now.entropy),
         "temperature": temperature,
         "target_mean": jnp.mean(target),
-        "policy_cost": jnp.mean(batch.cost),
         "absorbing_cost": jnp.asarray(absorbing_cost, jnp.float32),
     }
     return new, metrics
