@@ -20,7 +20,7 @@ from oal.deep.nets import Layer
 from oal.deep.offpolicy import OffPolicy, ReplayConfig, compile_block, draw_noise
 from oal.deep.players import Charge, Game, Shapes, recorded_cost
 from oal.deep.presets import preset
-from oal.deep.replay import Batch, Path, Replay, follow
+from oal.deep.replay import Batch, Path, Replay, walk
 from oal.deep.sac import SAC, SACConfig
 from oal.errors import InputError
 from shapes import check_shapes, checked
@@ -699,7 +699,7 @@ def test_the_memory_gives_the_shapes_that_annotations_say() -> None:
     checked(memory.add)(*batch[:5], np.arange(16))
     places = checked(memory.places)(np.random.default_rng(0), 4, 5)
     checked(memory.unpack)(memory.rows[places])
-    walked, there = checked(follow)(memory.hops, places, 3)
+    walked, there = checked(walk)(memory.hops, places, 3)
     check_shapes(Path(memory.rows[walked], there.astype(np.float32), np.ones(places.shape, np.float32)))
     checked(memory.pairs)(checked(memory.newest)(7), lambda times: np.ones(times.shape, np.float32))
     check_shapes(Game(CONTINUOUS, 0, 1, memory, recorded_cost, checked(memory.last)(3)))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from oal.deep.replay import Replay, follow, unpack
+from oal.deep.replay import Replay, unpack, walk
 from oal.errors import InputError
 
 
@@ -96,7 +96,7 @@ def test_a_walk_follows_one_episode_of_one_environment(capacity: int, rng: np.ra
     for memory in (replay, resumed):
         place = memory.newest(len(memory))
         kept = {stored[int(memory.rows[p, 0])]: int(memory.rows[p, 0]) for p in place}
-        places, there = follow(memory.hops, place, 4)
+        places, there = walk(memory.hops, place, 4)
         for row, (walked, was) in enumerate(zip(places, there, strict=True)):
             source, episode, time = stored[int(memory.rows[place[row], 0])]
             expected = [kept.get((source, episode, time + j)) for j in range(4)]

@@ -20,7 +20,7 @@ from oal.base.runtime import compiler_options
 from oal.deep.nets import MLP, HostActor
 from oal.deep.players import ChargeBatch, Game, Metrics, Shapes, Snapshot, recorded_cost
 from oal.deep.prior import Ensemble, expert_next, started_at_prior
-from oal.deep.replay import Batch, Path, follow, unpack
+from oal.deep.replay import Batch, Path, unpack, walk
 from oal.envs import Step, uniform_actions
 from oal.errors import InputError, at_least, at_most
 
@@ -249,16 +249,16 @@ class OffPolicy(ABC):
         """Draw a block's batches, the expert's rows last, what it did after each of those, and the steps of targets."""
         size = (self._updates, self.config.batch_size - self._expert_count)
         index = self.memory.places(self._rng, *size)
-        rows, path, _ = self._walk(self._learners, self.memory.rows, self.memory.hops, index)
+        rows, path, _ = self._targets(self._learners, self.memory.rows, self.memory.hops, index)
         if not self._expert_count:
             return rows, None, path
         index = self._rng.integers(0, len(self._expert_rows), size=(self._updates, self._expert_count))
-        shown, expert_path, last = self._walk(self._experts, self._expert_rows, self._expert_hops, index)
+        shown, expert_path, last = self._targets(self._experts, self._expert_rows, self._expert_hops, index)
         if path is not None and expert_path is not None:
             path = Path(*(np.concatenate(parts, axis=1) for parts in zip(path, expert_path, strict=True)))
         return np.concatenate([rows, shown], axis=1), self._then(last), path
 
-    def _walk(
+    def _targets(
         self, rows_at: Callable[[np.ndarray], np.ndarray], table: np.ndarray, hops: np.ndarray, index: np.ndarray
     ) -> tuple[np.ndarray, Path | None, np.ndarray]:
         """Return (rows at these places of a table, the steps from there on, where the last of them lies).
@@ -268,7 +268,7 @@ class OffPolicy(ABC):
         rows = rows_at(index)
         if self.replay.n_steps == 1:
             return rows, None, index
-        places, there = follow(hops, index, self.replay.n_steps)
+        places, there = walk(hops, index, self.replay.n_steps)
         last = places[..., -1]
         self.memory.successor(rows, rows_at(last))
         powers = np.power(self.gamma, np.arange(self.replay.n_steps + 1), dtype=np.float32)

@@ -70,7 +70,7 @@ class Path(NamedTuple):
     """What the value of the state after the last of them counts for."""
 
 
-def follow(
+def walk(
     hops: "Int[np.ndarray, 'capacity']", place: "Int[np.ndarray, '*G']", steps: int
 ) -> "tuple[Int[np.ndarray, '*G steps'], Bool[np.ndarray, '*G steps']]":
     """Walk along episodes: (places of each drawn step and of those after it, whether there was such a step).
