@@ -22,7 +22,7 @@ HEIGHT = 0
 
 def demo(
     out: Path = typer.Option(Path("oal-demo"), help="Folder for the run, the pictures and the numbers."),
-    steps: int = typer.Option(18_000, help="Environment steps of deep learning; 0 leaves that part out."),
+    steps: int = typer.Option(12_000, help="Environment steps of deep learning; 0 leaves that part out."),
     episodes: int = typer.Option(10_000, help="Episodes of tabular learning; 0 leaves that part out."),
     seeds: int = typer.Option(8, help="Independent tabular runs."),
     threads: int = typer.Option(2, help="Threads of computation."),
@@ -52,7 +52,7 @@ def _deep(out: Path, steps: int) -> None:
         total_steps=steps,
         trajectories=1,
         log_every=500,
-        evaluate_every=1_500,
+        evaluate_every=1_000,
         evaluation_episodes=5,
         checkpoint_every=max(500, steps // 2 // 500 * 500),
     )
