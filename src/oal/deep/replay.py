@@ -211,7 +211,7 @@ class Replay:
                 "and capacity are needed"
             )
         if sources.shape != (len(rows),) or not ((sources >= -1) & (sources < MAX_ENVIRONMENTS)).all():
-            raise InputError(f"the saved replay's steps are of no environment that there is: -1 to {MAX_ENVIRONMENTS}")
+            raise InputError(f"the saved replay's steps are of no environment there is: -1 to {MAX_ENVIRONMENTS - 1}")
         self.size, self.position = int(counters["size"]), int(counters["position"])
         if self.size < self.capacity and self.position != self.size:
             # a full ring goes on in a larger one: oldest first, so that the free rows are filled next
