@@ -18,7 +18,13 @@ EXPERT = 1_000.0
 
 
 def made(
-    folder: Path, evaluations: dict[int, float], behaviour: dict[int, float], *, seed: int = 0, **config: Any
+    folder: Path,
+    evaluations: dict[int, float],
+    behaviour: dict[int, float],
+    *,
+    distances: dict[int, float] | None = None,
+    seed: int = 0,
+    **config: Any,
 ) -> Path:
     """Write a run with these evaluations and returns of the behaviour, in shares of the expert's return."""
     folder.mkdir(parents=True)
@@ -35,6 +41,8 @@ def made(
             record["return"] = EXPERT * behaviour[step]
         if step in evaluations:
             record["evaluation_return"] = EXPERT * evaluations[step]
+        if distances and step in distances:
+            record["evaluation_distance"] = distances[step]
         lines.append(json.dumps(record))
     (folder / "metrics.jsonl").write_text("".join(line + "\n" for line in lines))
     return folder
@@ -56,6 +64,19 @@ def test_a_runs_scores(tmp_path: Path) -> None:
     assert found.first == 5_000
     assert found.kept == pytest.approx(4 / 5)
     assert found.least == pytest.approx(0.8)
+
+
+def test_the_selected_policy_is_the_nearest_so_far(tmp_path: Path) -> None:
+    longer = {step: 1.0 - step / 100_000 for step in range(0, 30_000, 5_000)}
+    # the clone is the nearest until 10,000; 20,000 is nearer, 25,000 is not
+    near = {0: 0.3, 5_000: 0.5, 10_000: 0.31, 15_000: 0.2, 20_000: 0.1, 25_000: 0.15}
+    made(tmp_path / "known", longer, {25_000: 1.0}, distances=near)
+    made(tmp_path / "unknown", longer, {25_000: 1.0}, seed=1)
+    known, unknown = (suite.scores(run) for run in suite.read([tmp_path]))
+    assert known.selected[10_000] == pytest.approx(longer[0])
+    assert known.selected[25_000] == pytest.approx(longer[20_000])
+    assert np.isnan(known.selected[50_000])
+    assert np.isnan(unknown.selected[25_000])
 
 
 def test_the_table_has_means_and_the_worst_seed_beside_them(tmp_path: Path) -> None:

@@ -64,6 +64,9 @@ class Scores(NamedTuple):
     """The policy before the first step."""
     evaluation: dict[int, float]
     """At each mark: the last evaluation until then; NaN where the run is not there yet."""
+    selected: dict[int, float]
+    """At each mark: the evaluation nearest to the demonstrations until then, the clone's among them: of the policy in
+    best.safetensors. NaN also where distances are not known."""
     behaviour: dict[int, float]
     """At each mark: the mean of the behaviour's last tenth of the way there."""
     area: float
@@ -80,10 +83,12 @@ def scores(run: Run) -> Scores:
     """Measure one run."""
     evaluated = run.returns["evaluation"] / run.expert_return
     has = np.isfinite(evaluated)
-    at, value = run.steps[has], evaluated[has]
-    learned = at > 0
+    at, value, distance = run.steps[has], evaluated[has], run.returns["distance"][has]
+    learned, known = at > 0, np.isfinite(distance)
+    distance = np.where(known, distance, np.inf)
+    nearest = np.where(known, value[[int(np.argmin(distance[: n + 1])) for n in range(len(value))]], np.nan)
     clone = float(value[~learned][0]) if (~learned).any() else float("nan")
-    at, value = at[learned], value[learned]
+    at, value, nearest = at[learned], value[learned], nearest[learned]
     behaved = run.returns["behaviour"] / run.expert_return
 
     def until(mark: int, read: Callable[[], float]) -> float:
@@ -98,6 +103,7 @@ def scores(run: Run) -> Scores:
     return Scores(
         clone,
         {mark: until(mark, lambda mark=mark: float(value[at <= mark][-1])) for mark in MARKS},
+        {mark: until(mark, lambda mark=mark: float(nearest[at <= mark][-1])) for mark in MARKS},
         {mark: until(mark, lambda mark=mark: statistics.final(*upto(mark))) for mark in MARKS},
         statistics.area(*upto(AREA_TO)),
         first,
@@ -132,6 +138,7 @@ def rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
         row |= _spread("clone", [each.clone for each in found])
         for mark in MARKS:
             row |= _spread(f"evaluation {mark // 1000}k", [each.evaluation[mark] for each in found])
+            row |= _spread(f"selected {mark // 1000}k", [each.selected[mark] for each in found])
             row[f"behaviour {mark // 1000}k"] = _mean([each.behaviour[mark] for each in found])
         row |= _spread("area to 50k", [each.area for each in found])
         first = sorted(each.first for each in found)
@@ -155,6 +162,7 @@ def aggregates(runs: Iterable[Run]) -> list[dict[str, Any]]:
         row["clone"] = _middle([each.clone for each in found])
         for mark in MARKS:
             row[f"evaluation {mark // 1000}k"] = _middle([each.evaluation[mark] for each in found])
+            row[f"selected {mark // 1000}k"] = _middle([each.selected[mark] for each in found])
             row[f"behaviour {mark // 1000}k"] = _middle([each.behaviour[mark] for each in found])
         row["area to 50k"] = _middle([each.area for each in found])
         row["kept"] = _middle([each.kept for each in found])

@@ -17,10 +17,10 @@ from oal.errors import InputError, shortened
 from oal.report import statistics
 
 Array = NDArray[np.float64]
-Kind = Literal["behaviour", "evaluation", "regret"]
+Kind = Literal["behaviour", "evaluation", "regret", "distance"]
 RETURNS: dict[Kind, str] = {"behaviour": "return", "evaluation": "evaluation_return"}
-CURVES: dict[Kind, str] = {**RETURNS, "regret": "al_regret_l2"}
-"""What is drawn over the steps, and its name in a record; all but the regret are returns."""
+CURVES: dict[Kind, str] = {**RETURNS, "regret": "al_regret_l2", "distance": "evaluation_distance"}
+"""What is read of every record, and its name there; behaviour and evaluation are returns."""
 
 
 @dataclass(frozen=True, eq=False)
