@@ -112,7 +112,6 @@ def bc_config(**settings: Any) -> Any:
 
 def expert_arrays(env_id: str, folder: Path) -> Trace:
     """Train an expert for a moment; return its records and everything that was learned."""
-    from oal.deep.sac import SACConfig
     from oal.lab import run
     from oal.lab.expert import expert_config
 
@@ -120,9 +119,14 @@ def expert_arrays(env_id: str, folder: Path) -> Trace:
         env_id,
         300,
         seed=3,
-        sac=SACConfig(hidden=(8, 8), batch_size=16),
-        warmup_steps=60,
-        block=60,
+        settings={
+            "policy.hidden": [8, 8],
+            "policy.batch_size": 16,
+            "replay.warmup_steps": 60,
+            "replay.block": 60,
+            "policy.learning_rate": 3e-4,
+            "policy.target_rate": 0.005,
+        },
         evaluate_every=120,
         evaluation_episodes=2,
         log_every=60,

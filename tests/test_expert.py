@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,10 +15,10 @@ import numpy as np
 import pytest
 
 from oal.base import checkpoint
+from oal.base.config import parse
 from oal.base.folder import RunFolder
 from oal.deep.loop import KIND, OAL
 from oal.deep.policy import Policy
-from oal.deep.sac import SACConfig
 from oal.demos import load
 from oal.envs import EpisodeRunner, Step, episode_seeds, evaluate
 from oal.errors import InputError
@@ -29,13 +30,17 @@ TINY = expert_config(
     "Pendulum-v1",
     600,
     seed=3,
-    warmup_steps=100,
-    block=20,
+    settings={
+        "policy.hidden": [16, 16],
+        "policy.batch_size": 16,
+        "replay.warmup_steps": 100,
+        "replay.block": 20,
+        "replay.n_steps": 3,
+    },
     evaluate_every=200,
     evaluation_episodes=1,
     log_every=200,
     checkpoint_every=200,
-    sac=SACConfig(hidden=(16, 16), batch_size=16),
 )
 
 
@@ -143,7 +148,12 @@ def test_a_saved_policy_acts_as_before_in_the_environments_units(finished: Path,
 def test_recorded_demonstrations_carry_their_origin(finished: Path) -> None:
     demos = expert.record(finished, episodes=3)
     assert load(finished / "demos.npz") == demos
-    assert demos.metadata["command"] == "oal expert Pendulum-v1 --steps 600 --seed 3 --batch-size 16"
+    words = shlex.split(str(demos.metadata["command"]))
+    assert words[:7] == ["oal", "expert", "Pendulum-v1", "--steps", "600", "--seed", "3"]
+    changed = dict(parse(word) for word in words if "=" in word)
+    assert words[7:] == [word for name in words if "=" in name for word in ("--set", name)]
+    assert {"policy.batch_size", "policy.hidden", "replay.block", "replay.n_steps"} <= changed.keys()
+    assert expert_config("Pendulum-v1", 600, settings=changed).learner == TINY.learner
     assert len(demos) == 3
     assert len({trajectory.seed for trajectory in demos}) == 3
     assert all(trajectory.truncated and not trajectory.terminated for trajectory in demos)
@@ -184,6 +194,16 @@ def test_misuse_is_named(finished: Path, tmp_path: Path) -> None:
         expert.resume(tmp_path / "nothing", "Pendulum-v1", seed=3)
     with pytest.raises(InputError, match="steps is 0"):
         expert_config("Pendulum-v1", 0)
+    with pytest.raises(InputError, match="n_step"):
+        expert_config("Pendulum-v1", 600, settings={"replay.n_step": 3})
+
+
+def test_a_resumed_run_keeps_its_settings(finished: Path) -> None:
+    words = ["expert", "Pendulum-v1", "--resume", "--seed", "3", "--out", str(finished), "--set", "replay.n_steps=5"]
+    result = subprocess.run([sys.executable, "-m", "oal", *words], capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "replay.n_steps" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_the_command_says_what_is_wrong_in_one_line() -> None:

@@ -1,13 +1,13 @@
 """`oal expert`: train an expert on an environment's own reward and record its trajectories."""
 
 import shlex
-from dataclasses import replace
 from pathlib import Path
 
 import typer
 
 from oal.cli.train import DEVICE, prepare
 from oal.cli.typed import label, typed
+from oal.errors import InputError
 
 
 def expert(
@@ -19,6 +19,7 @@ def expert(
     resume: bool = typer.Option(False, "--resume", help="Continue the run in the folder from its last checkpoint."),
     stop_at_return: float | None = typer.Option(None, help="Stop early once an evaluation reaches this mean return."),
     batch_size: int | None = typer.Option(None, help="Transitions per update; default 256."),
+    set_: list[str] = typer.Option([], "--set", help="Change a setting, e.g. --set replay.n_steps=3; repeatable."),
     checkpoint_every: int = typer.Option(50_000, help="Steps between checkpoints."),
     step_timeout: float = typer.Option(300.0, help="Seconds that a step of the environment may take; 0 for any."),
     checkpoint_seconds: float = typer.Option(120.0, help="Seconds between further checkpoints; 0 for none."),
@@ -27,27 +28,29 @@ def expert(
     quiet: bool = typer.Option(False, "--quiet", help="No progress bar."),
 ) -> None:
     """Train a soft actor-critic expert, keep its best policy and record trajectories of it."""
+    from oal.base import config as configs
     from oal.base import console, stopping
 
     prepare(threads, device)
     typed(env)
     from oal.base.folder import RunFolder
-    from oal.envs import describe, make
     from oal.lab import expert as experts
     from oal.lab import run
 
     folder = out if out is not None else Path("runs") / f"expert-{label(env)}"
+    settings = dict(configs.parse(text) for text in set_)
+    if batch_size is not None:
+        settings["policy.batch_size"] = batch_size
     if resume:
+        if settings:
+            raise InputError(f"--resume goes on with the run's own settings: leave out {', '.join(settings)}")
         going = experts.resume(folder, env, seed=seed, total_steps=steps)
     else:
-        sac = None
-        if batch_size is not None:
-            sac = replace(experts.default_sac(describe(make(env)).kind), batch_size=batch_size)
         config = experts.expert_config(
             env,
             300_000 if steps is None else steps,
             seed=seed,
-            sac=sac,
+            settings=settings,
             stop_at_return=stop_at_return,
             checkpoint_every=checkpoint_every,
             checkpoint_seconds=checkpoint_seconds,

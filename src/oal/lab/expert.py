@@ -1,13 +1,17 @@
 """Experts: the loop with a policy player and no cost player, in a run folder, and demonstrations of the best policy."""
 
+import json
 import math
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from oal.base.folder import RunFolder
 from oal.deep.offpolicy import ReplayConfig
 from oal.deep.policy import Policy
-from oal.deep.presets import LearnerConfig
+from oal.deep.presets import LearnerConfig, with_settings
 from oal.deep.sac import DISCRETE_SAC, SACConfig
 from oal.demos import Demos
 from oal.demos.record import record_encoded
@@ -17,36 +21,24 @@ from oal.lab import run
 from oal.lab.run import EXPERT, Run, RunConfig
 
 
-def default_sac(kind: str) -> SACConfig:
-    """Return the hyper-parameters used for a kind of actions unless others are given."""
-    return SACConfig() if kind == "continuous" else DISCRETE_SAC
-
-
 def expert_config(
     env: str,
     total_steps: int,
     *,
     seed: int = 0,
-    sac: SACConfig | None = None,
-    warmup_steps: int | None = None,
-    block: int = 50,
+    settings: Mapping[str, Any] | None = None,
     checkpoint_every: int = 50_000,
     **options: Any,
 ) -> RunConfig:
     """Return the run that trains an expert: soft actor-critic on the environment's own cost.
 
-    Unless told otherwise it warms up for 5,000 steps, or a twentieth of the run if that is less, and is evaluated every
-    fortieth of the run, between 1,000 and 10,000 steps.
+    `settings` are dotted, policy.NAME or replay.NAME. Unless told otherwise it warms up for 5,000 steps, or a twentieth
+    of the run if that is less, and is evaluated every fortieth of the run, between 1,000 and 10,000 steps.
     """
-    if sac is None:
-        made = make(env)
-        sac = default_sac(describe(made).kind)
-        made.close()
-    replay = ReplayConfig(
-        capacity=max(1, min(1_000_000, total_steps)),
-        warmup_steps=min(5_000, total_steps // 20) if warmup_steps is None else warmup_steps,
-        block=block,
-    )
+    made = make(env)
+    sac = SACConfig() if describe(made).kind == "continuous" else DISCRETE_SAC
+    made.close()
+    replay = ReplayConfig(capacity=max(1, min(1_000_000, total_steps)), warmup_steps=min(5_000, total_steps // 20))
     options = {
         "evaluate_every": min(10_000, max(1_000, total_steps // 40)),
         "evaluation_episodes": 5,
@@ -54,7 +46,7 @@ def expert_config(
         "checkpoint_every": checkpoint_every,
         **options,
     }
-    learner = LearnerConfig("sac", None, "default", sac, None, replay, None)
+    learner = with_settings(LearnerConfig("sac", None, "default", sac, None, replay, None), settings or {})
     return RunConfig(env, learner, total_steps, trajectories=None, seed=seed, **options)
 
 
@@ -67,13 +59,15 @@ def resume(path: str | Path, env: str, *, seed: int, total_steps: int | None = N
 
 
 def command(config: RunConfig) -> str:
-    """Return the command line that trains this configuration."""
+    """Return the command line that trains this configuration: with a --set for each setting that is not the usual."""
     parts = ["oal expert", config.env, f"--steps {config.total_steps}", f"--seed {config.seed}"]
     if config.stop_at_return is not None:
         parts.append(f"--stop-at-return {config.stop_at_return:g}")
-    policy = config.learner.policy_config
-    if isinstance(policy, SACConfig) and policy.batch_size != SACConfig.batch_size:
-        parts.append(f"--batch-size {policy.batch_size}")
+    settings, usual = (asdict(each) for each in (config.learner, expert_config(config.env, config.total_steps).learner))
+    for group in ("policy", "replay"):
+        for name, value in settings[f"{group}_config"].items():
+            if value != usual[f"{group}_config"][name]:
+                parts.append(f"--set {shlex.quote(f'{group}.{name}={json.dumps(value)}')}")
     return " ".join(parts)
 
 
