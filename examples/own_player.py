@@ -67,7 +67,8 @@ def update(state, batch, absorbing_cost, noise, *, shapes, config):
     """One update: critic and actor together, by the same optimiser."""
     next_action, _, next_log = nets.squashed(nets.gaussian(state.actor, batch.next_observation), noise[0])
     next_value = nets.critic_value(state.critic, "continuous", batch.next_observation, next_action)
-    target = bootstrap_target(batch.cost, next_value + 0.1 * next_log, batch.terminated, config.gamma, absorbing_cost)
+    next_value += 0.1 * next_log
+    target = bootstrap_target(batch.cost, next_value, batch.terminated, config.gamma, absorbing_cost, batch.discount)
 
     def loss(networks):
         actor, critic = networks
