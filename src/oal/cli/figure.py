@@ -29,8 +29,8 @@ Deep, as a sweep that can be stopped and started again, ending in a report:
 
 {_listed(DEEP)}
 
-suite: imitation from one, ten subsampled and ten demonstrations, on five tasks, as one table (also of other people's
-demonstrations: --demonstrations FOLDER).
+suite: imitation from one, ten subsampled and ten demonstrations, as one table; on the three locomotion tasks whose
+demonstrations are shipped, and with --demonstrations FOLDER also from other people's, of five tasks.
 """
 
 
@@ -40,7 +40,7 @@ def figure(
         None, help="Folder for data (CSV), pictures (PNG, SVG) and configuration; figures/NAME if not given."
     ),
     seeds: int | None = typer.Option(None, help="Number of seeds; the figure's own if not given."),
-    episodes: int | None = typer.Option(None, help="Number of episodes (K); the paper's 10,000 if not given."),
+    episodes: int | None = typer.Option(None, help="Number of episodes (K); the figure's own if not given."),
     bonus_scale: float | None = typer.Option(None, help="Multiplies the theorem's bonus."),
     policy_step_scale: float | None = typer.Option(None, help="Multiplies the theorem's policy step (chain figures)."),
     cost_step_scale: float | None = typer.Option(None, help="Multiplies the theorem's cost step (chain figures)."),
@@ -58,7 +58,7 @@ def figure(
     demonstrations: list[Path] = typer.Option([], help="Of a deep figure: a folder with ENV.npz files; repeatable."),
     regime: list[str] = typer.Option([], help=f"Of the suite: {', '.join(REGIMES)}; repeatable, all if not given."),
     steps: int | None = typer.Option(None, help="Of a deep figure or the suite: steps of every run, not its own."),
-    on_policy_steps: int | None = typer.Option(None, help="Of a deep figure: the same for TRPO; 1,000,000 if not."),
+    on_policy_steps: int | None = typer.Option(None, help="Of a deep figure: the same for TRPO."),
     only_table: bool = typer.Option(False, "--only-table", help="Of the suite: run nothing, read what is there."),
     against: list[Path] = typer.Option([], help="Of a deep figure: other runs that its claims may compare with."),
     ray: str | None = typer.Option(None, help="Of a deep figure: run on a Ray cluster, auto or HOST:PORT."),
