@@ -2,7 +2,7 @@
 
 Update number k, on a batch (s, a, c, s', terminated), with the old policy frozen for m updates, t = `kl_weight` and
 α = `prior_weight` (1 + `prior_updates` / k), the regulariser's weight against the mean of k costs in follow the
-regularised leader:
+regularised leader (`prior_weight` alone where the prior is uniform):
     y     = C + γⁿ (V_abs if terminated else E_{a'~π}[max_i Q̄_i(s', a')] + α (KL(π, prior)(s') - its mean))
     Q_i  <- Adam on mean (Q_i(s, a) - y)²
     π    <- Adam on mean [α KL(π, prior)(s) + t KL(π, π_old)(s) + E_{a~π} max_i Q_i(s, a)]   (min_i: `optimism` 1)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OffPolicyConfig:
-    """What both players have: networks, rates and batches."""
+    """What all of them have: networks, rates and batches."""
 
     hidden: tuple[int, ...] = (256, 256)
     learning_rate: float = 3e-4

@@ -8,7 +8,7 @@ One update, on a batch (s, a, c, s', terminated):
     Q̄_i   <- Q̄_i + τ (Q_i - Q̄_i)
 The uniform prior gives SAC as it is known: KL(π, prior) is then log π, its entropy's negative. With clones as the prior
 the temperature aims at the same number of nats from them, and the critics' targets have the divergence less its mean
-over the batch, as in `oal.deep.mirror`.
+over the batch, as in `oal.deep.mirror`; so are targets of several steps, and what the expert's transitions ask of them.
 """
 
 import math
