@@ -91,6 +91,13 @@ assert show(typer.main.get_command(app), []) > 5
     assert loaded_after(code) == set()
 
 
+def test_the_command_line_leaves_numpy_for_after_its_threads_are_set():
+    """Loaded earlier, NumPy multiplies on every core, and rounds otherwise than on a machine with another number."""
+    code = "import sys, oal.cli\nassert 'numpy' not in sys.modules\n"
+    code += "from oal.cli.train import prepare\nprepare(1)\nassert 'numpy' not in sys.modules"
+    assert loaded_after(code) == set()
+
+
 def test_tabular_learning_does_without_the_deep_part():
     assert (
         loaded_after("import oal.tabular, oal.tabular.regret, oal.tabular.compare") & {"jax", "optax", "gymnasium"}

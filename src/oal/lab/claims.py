@@ -4,42 +4,47 @@ One convention for all of them: a difference is how much better the first of a p
 return gained), so a positive one speaks for the first. An interval of unknown width, that of one seed, decides nothing.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import ArrayLike
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
-from oal.base.stats import Mean, difference_interval, mean_interval
+    from oal.base.stats import Mean
 
 
-def ahead(d: Mean) -> str:
+def ahead(d: "Mean") -> str:
     """The first is better."""
     return "holds" if d.low > 0 else "fails" if d.high < 0 else "undecided"
 
 
-def at_least(d: Mean, margin: float) -> str:
+def at_least(d: "Mean", margin: float) -> str:
     """The first is no worse than the second by more than a margin."""
     return "holds" if d.low >= -margin else "fails" if d.high < -margin else "undecided"
 
 
-def alike(d: Mean, margin: float) -> str:
+def alike(d: "Mean", margin: float) -> str:
     """The two differ by less than a margin."""
     if d.low >= -margin and d.high <= margin:
         return "holds"
     return "fails" if d.low > margin or d.high < -margin else "undecided"
 
 
-def unlike(d: Mean, margin: float) -> str:
+def unlike(d: "Mean", margin: float) -> str:
     """The two differ at all; it fails only if they differ by less than a margin."""
     if d.low > 0 or d.high < 0:
         return "holds"
     return "fails" if alike(d, margin) == "holds" else "undecided"
 
 
-def saved(first: ArrayLike, second: ArrayLike, *, paired: bool = True) -> Mean:
+def saved(first: "ArrayLike", second: "ArrayLike", *, paired: bool = True) -> "Mean":
     """Return how much less regret the first has than the second: in pairs over the seeds that both have, or apart."""
+    import numpy as np
+
+    from oal.base.stats import difference_interval, mean_interval
+
     first, second = np.asarray(first), np.asarray(second)
     if not paired:
         return difference_interval([second], [first])
@@ -53,7 +58,7 @@ class Claim:
 
     claim: str
     where: str
-    difference: Mean
+    difference: "Mean"
     verdict: str
     seeds: int | None = None
     """Of each side, on each task, at least; None where it is said elsewhere."""
@@ -69,8 +74,8 @@ class Claim:
             "where": self.where,
             "difference": round(d.mean, 4),
             # one seed has no interval
-            "low": "" if np.isnan(d.low) else round(d.low, 4),
-            "high": "" if np.isnan(d.high) else round(d.high, 4),
+            "low": "" if math.isnan(d.low) else round(d.low, 4),
+            "high": "" if math.isnan(d.high) else round(d.high, 4),
             "verdict": self.verdict,
             **more,
         }
@@ -86,11 +91,11 @@ class Statement:
     """The first of each pair is the one that the statement favours."""
     held: str
     """The axis whose value both sides share."""
-    rule: Callable[[Mean], str] = ahead
+    rule: "Callable[[Mean], str]" = ahead
     at: tuple[Any, ...] | None = None
     """The values of the held axis that it speaks of; None: all."""
     paired: bool = True
     """Compare seed by seed; otherwise as independent samples, with all the seeds that only one side has."""
 
-    def decided(self, where: str, difference: Mean) -> Claim:
+    def decided(self, where: str, difference: "Mean") -> Claim:
         return Claim(self.text, where, difference, self.rule(difference))
