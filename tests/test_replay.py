@@ -54,6 +54,21 @@ def test_sampling_is_uniform_over_what_is_there_and_repeats_with_its_seed() -> N
     np.testing.assert_array_equal(drawn, again)
 
 
+@pytest.mark.parametrize("added", [20, 47], ids=["filling", "full"])
+def test_newer_steps_are_drawn_more_often_by_their_share_of_the_age(added: int) -> None:
+    """P(age < k of n) = (k/n)^(1/recency): half of the draws of recency 2 are of the newest quarter."""
+    replay = Replay(20, 3, 2)
+    for start in range(added):
+        replay.add(*numbered(start, 1))
+    rng = np.random.default_rng(0)
+    drawn = unpack(replay.rows[replay.places(rng, 40_000, recency=2.0)], 3, 2).observation[:, 0].astype(int)
+    counts = np.bincount(added - 1 - drawn, minlength=20)
+    assert len(counts) == 20, "nothing but what is there"
+    expected = 40_000 * np.diff(np.sqrt(np.arange(21) / 20))
+    assert ((counts - expected) ** 2 / expected).sum() < 43.8  # chi-square, 19 degrees of freedom, p = 0.001
+    assert counts[:5].sum() == pytest.approx(20_000, rel=0.02)
+
+
 def test_saved_and_restored_also_into_a_larger_ring() -> None:
     replay = Replay(5, 3, 2)
     for start in range(0, 8, 1):

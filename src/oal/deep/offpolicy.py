@@ -51,6 +51,9 @@ class OffPolicyConfig:
             raise InputError(f"learning_rate is {self.learning_rate}: it must be above 0")
 
 
+RECENCY = 2.0
+"""With targets of several steps a drawn step is u^2 of the way back to the oldest, u uniform: half of the draws are of
+the newest quarter. The cost learns from all alike."""
 MOST_STEPS = 100
 """Of a target; every row of a batch is gathered so many times."""
 
@@ -67,7 +70,8 @@ class ReplayConfig:
     updates_per_step: float = 1.0
     n_steps: int = 1
     """Steps whose costs a critic's target adds up before it believes the critics: more bring news of a fall to what led
-    to it sooner, and less of it is the critics' own hope; they are steps of older policies."""
+    to it sooner, and less of it is the critics' own hope; they are steps of older policies. So above 1 batches prefer
+    newer steps (`RECENCY`)."""
     expert_fraction: float = 0.0
     """Share of expert transitions in every batch."""
 
@@ -248,7 +252,8 @@ class OffPolicy(ABC):
     def _rows(self) -> "tuple[Float32[np.ndarray, 'G B W'], Float32[np.ndarray, 'G K A'] | None, Path | None]":
         """Draw a block's batches, the expert's rows last, what it did after each of those, and the steps of targets."""
         size = (self._updates, self.config.batch_size - self._expert_count)
-        index = self.memory.places(self._rng, *size)
+        recency = RECENCY if self.replay.n_steps > 1 else 1.0
+        index = self.memory.places(self._rng, *size, recency=recency)
         rows, path, _ = self._targets(self._learners, self.memory.rows, self.memory.hops, index)
         if not self._expert_count:
             return rows, None, path

@@ -266,7 +266,7 @@ def _default(policy: str, cost: str) -> LearnerConfig:
         case _:
             policy_config = TRPOConfig(**networks)
     if policy in OFF_POLICY:
-        replay_config = ReplayConfig(warmup_steps=1_000, updates_per_step=2.0, n_steps=3, expert_fraction=0.25)
+        replay_config = ReplayConfig(warmup_steps=1_000, updates_per_step=2.0, n_steps=5, expert_fraction=0.25)
     else:
         # a batch of fresh steps at a time: the costs move with it
         cost_config = replace(cost_config, update_every=2_000, window=6_000)

@@ -161,10 +161,13 @@ class Replay:
         self.hops[before[goes_on]] = (place - before)[goes_on] % self.capacity
         self._newest[source] = place
 
-    def places(self, rng: np.random.Generator, *shape: int) -> "Int[np.ndarray, '*shape']":
-        """Draw places of rows, all alike."""
+    def places(self, rng: np.random.Generator, *shape: int, recency: float = 1.0) -> "Int[np.ndarray, '*shape']":
+        """Draw places of rows; the age of a row, in steps, is that of the oldest times u^recency with u uniform."""
         if self.size == 0:
             raise InputError("the replay is empty: collect transitions before sampling")
+        if recency > 1.0:
+            age = (self.size * rng.random(shape) ** recency).astype(np.int64)
+            return (self.position - 1 - age) % self.capacity
         return rng.integers(0, self.size, size=shape)
 
     def newest(self, count: int) -> "Int[np.ndarray, 'N']":
