@@ -319,6 +319,20 @@ def test_targets_of_several_steps_follow_the_rows_own_episodes(shapes: Shapes, r
         np.testing.assert_array_equal(then, shown[place] if place < 6 else np.full_like(then, np.nan))
 
 
+@pytest.mark.parametrize(
+    ("n_steps", "newest"), [(1, 0.25), (5, 0.5)], ids=["one step: all alike", "several: newer ones"]
+)
+def test_batches_for_targets_of_several_steps_prefer_newer_ones(n_steps: int, newest: float) -> None:
+    """Half of them are of the newest quarter of the memory, wherever the ring begins."""
+    made = player(CONTINUOUS, capacity=40, n_steps=n_steps)
+    for number in range(100):
+        parts = np.full((1, 3), number), np.zeros((1, 2)), np.zeros(1), np.zeros((1, 3)), np.zeros(1)
+        made.memory.add(*parts, np.array([number]), np.array([0]))
+    drawn = np.concatenate([made._rows()[0][..., 0].ravel() for _ in range(200)])
+    assert drawn.min() >= 60, "only what is there"
+    assert np.mean(drawn >= 90) == pytest.approx(newest, abs=0.03)
+
+
 def test_every_step_of_a_target_is_charged_as_it_was(rng: np.random.Generator) -> None:
     """By what came after each step itself, though the row itself ends where the last of them does."""
     made = player(CONTINUOUS, n_steps=3)
