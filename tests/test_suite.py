@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from made_runs import write
 from oal.base import plots
@@ -84,7 +85,7 @@ def test_the_table_has_means_and_the_worst_seed_beside_them(tmp_path: Path) -> N
     made(tmp_path / "b", SLOW, {25_000: 0.5}, seed=1)
     made(tmp_path / "c", SLOW, {25_000: 0.5}, trajectories=10, subsample=20, demos="others/Walker2d-v5.npz")
     made(tmp_path / "d", QUICK, {25_000: 0.9}, env="Humanoid-v5")
-    per_task, overall = suite.write(suite.read([tmp_path]), tmp_path / "out")
+    per_task, overall, _ = suite.write(suite.read([tmp_path]), tmp_path / "out")
     one = next(row for row in per_task if (row["regime"], row["task"]) == ("one", "Walker2d-v5"))
     assert (one["demonstrations"], one["seeds"]) == ("shipped", 2)
     assert one["evaluation 25k"] == pytest.approx((0.97 + 0.7) / 2)
@@ -104,6 +105,30 @@ def test_the_table_has_means_and_the_worst_seed_beside_them(tmp_path: Path) -> N
     drawn = (tmp_path / "out" / "suite.svg").read_text()
     assert all(f">{title}<" in drawn for title in ("Walker2d-v5", "Walker2d-v5 (others)", "Humanoid-v5", "subsampled"))
     assert drawn.count(plots.COLOURS[0].lower()) == 4  # a line for each run
+
+
+def test_every_run_is_compared_with_its_own_clones(tmp_path: Path) -> None:
+    gains = {"Walker2d-v5": [0.1, 0.2, 0.3], "Hopper-v5": [0.5, 0.5, 0.8]}
+    for task, gained in gains.items():
+        for seed, gain in enumerate(gained):
+            curve = {0: 0.2 * seed, 10_000: 0.2 * seed + gain}
+            made(tmp_path / f"{task}-{seed}", curve, {10_000: 0.2 * seed - gain}, seed=seed, env=task)
+    decided = {claim.where: claim for claim in suite.claims(suite.read([tmp_path]))}
+    assert len(decided) == 2 * 3
+    both, one = (decided[f"one, {place}, evaluation at 10,000 steps"] for place in ("all 2 tasks", "Walker2d-v5"))
+    # one task: Student's interval of the three gains, t = 4.303 for two degrees of freedom
+    assert one.difference.mean == pytest.approx(0.2)
+    assert one.difference.half_width == pytest.approx(4.3027 * 0.1 / 3**0.5, rel=1e-4)
+    assert one.verdict == "undecided"
+    # two tasks: a quarter of the variances of both means, Satterthwaite's degrees of freedom
+    variances = [0.01 / 3, 0.03 / 3]
+    freedom = sum(variances) ** 2 / sum(variance**2 / 2 for variance in variances)
+    half_width = stats.t.ppf(0.975, freedom) * sum(variances) ** 0.5 / 2
+    assert (both.difference.mean, both.difference.half_width) == pytest.approx((0.4, half_width))
+    assert (both.verdict, both.seeds) == ("holds", 3)
+    assert decided["one, all 2 tasks, area under the behaviour's curve"].verdict == "fails"
+    suite.write(suite.read([tmp_path]), tmp_path / "out")
+    assert (tmp_path / "out" / "claims.csv").read_text().count("\n") == 1 + 2 * 3
 
 
 @pytest.mark.parametrize("regime", suite.REGIMES)

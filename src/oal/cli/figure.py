@@ -128,7 +128,7 @@ def _show(name: str, claims: "Sequence[Claim]", *, smoke: bool) -> None:
     ]
     if all(c.seeds is None for c in claims):
         columns, rows = columns[:-2], [row[:-2] for row in rows]
-    table(f"{name}: the paper's claims (a positive gain favours the first)", columns, rows)
+    table(f"{name}: claims (a positive gain favours the first)", columns, rows)
     if smoke:
         say(
             "This is a smoke test: with so few episodes and seeds, holds and fails say nothing of the paper. "
@@ -201,7 +201,7 @@ def _suite(
     runs = suite.read(places) if places else []
     if not runs:
         raise InputError(f"{out / 'runs'} holds no run with an evaluation: leave out --only-table")
-    per_task, overall = suite.write(runs, out)
+    tables = suite.write(runs, out)
     shown = [
         "task",
         "demonstrations",
@@ -213,13 +213,15 @@ def _suite(
         "kept",
     ]
     for regime in chosen:
-        table = [[row[column] for column in shown] for row in per_task if row["regime"] == regime]
+        table = [[row[column] for column in shown] for row in tables.per_task if row["regime"] == regime]
         if table:
             console.table(f"{regime}: shares of the expert's return", shown, table)
-    for row in overall:
+    _show("suite", tables.claims, smoke=False)
+    for row in tables.overall:
         reached = {mark: row[f"evaluation {mark // 1000}k"] for mark in suite.MARKS}
         means = [f"{value:.3f} at {mark:,} steps" for mark, value in reached.items() if value is not None]
         console.say(f"{row['regime']}, {row['tasks']}: inter-quartile mean {', '.join(means) or 'of no mark yet'}")
-    console.say(f"Tables and picture: {out / 'suite.csv'}, {out / 'suite-overall.csv'}, {out / 'suite.png'}")
+    written = ("suite.csv", "suite-overall.csv", "claims.csv", "suite.png")
+    console.say(f"Tables and picture: {', '.join(str(out / name) for name in written)}")
     if not complete:
         raise typer.Exit(1)

@@ -341,14 +341,21 @@ class WithPrior(OffPolicy):
         self.ensemble = ensemble
         width = 0 if ensemble is None else 2 * self._shapes.action_size
         self._columns = np.zeros((self.memory.capacity, 2 * width), np.float32)
+        self._asked = self._answer = np.zeros((0, 0), np.float32)
         experts = self.memory.unpack(self._expert_rows)
         columns = self._both(experts.observation, experts.next_observation)
         self._shown = np.concatenate([self._expert_rows, columns], axis=1)
 
-    def _both(self, observation: np.ndarray, successor: np.ndarray) -> np.ndarray:
+    def _prior_at(self, observation: np.ndarray) -> np.ndarray:
+        """Return the prior's columns [n, 2A]; the newest are kept: a state that is acted on was s' and becomes s."""
         if self.ensemble is None:
             return np.zeros((len(observation), 0), np.float32)
-        return np.concatenate([self.ensemble.columns(observation), self.ensemble.columns(successor)], axis=1)
+        if not np.array_equal(observation, self._asked):
+            self._asked, self._answer = observation.copy(), self.ensemble.columns(observation)
+        return self._answer
+
+    def _both(self, observation: np.ndarray, successor: np.ndarray) -> np.ndarray:
+        return np.concatenate([self._prior_at(observation), self._prior_at(successor)], axis=1)
 
     def adopt(self, members: Sequence[MLP]) -> None:
         """Start from these clones: their ensemble is the prior, and the first policy."""
@@ -373,7 +380,7 @@ class WithPrior(OffPolicy):
         """Draw actions [n, A]: uniform ones during a warm-up without clones, then the policy's."""
         if self.ensemble is None:
             return super().act(observation, rng)
-        return self._residual.sample(observation, rng, offset=self.ensemble.columns(observation))
+        return self._residual.sample(observation, rng, offset=self._prior_at(observation))
 
     def observe(self, step: Step) -> None:
         """Keep the prior's columns of these steps; the loop stores the steps themselves next."""

@@ -4,7 +4,9 @@ Returns are shares of the mean return of the demonstrations that a run learned f
 folders; nothing here trains.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,8 +15,10 @@ import numpy as np
 from oal import demos, report
 from oal.base import files, plots
 from oal.base.provenance import provenance
+from oal.base.stats import difference_interval
 from oal.errors import InputError
-from oal.lab.figures import REGIMES, SUITE_STEPS
+from oal.lab.claims import Claim
+from oal.lab.figures import IMPROVES, REGIMES, SUITE_STEPS
 from oal.lab.sweep import Sweep
 from oal.report import Run, statistics
 from oal.report.charts import short
@@ -170,16 +174,53 @@ def aggregates(runs: Iterable[Run]) -> list[dict[str, Any]]:
     return table
 
 
-def write(runs: Sequence[Run], out: str | Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Write both tables, the picture and where they come from; return the tables."""
+def claims(runs: Iterable[Run]) -> list[Claim]:
+    """Decide for each regime, over all tasks and on each, whether the game improves on the clones that it began from.
+
+    Seed by seed: every run is compared with its own clones, at the last mark that all runs reached and while learning.
+    """
+    groups: dict[str, dict[tuple[str, str], list[Scores]]] = {}
+    for run in runs:
+        groups.setdefault(regime_of(run), {}).setdefault((run.task, source_of(run)), []).append(scores(run))
+    found = []
+    for regime, tasks in sorted(groups.items()):
+        everything = [each for members in tasks.values() for each in members]
+        reached = [mark for mark in MARKS if all(np.isfinite(each.evaluation[mark]) for each in everything)]
+        gains: dict[str, Callable[[Scores], float]] = {
+            f"evaluation at {mark:,} steps": lambda each, mark=mark: each.evaluation[mark] - each.clone
+            for mark in reached[-1:]
+        }
+        gains["area under the behaviour's curve"] = lambda each: each.area - each.clone
+        places = {f"all {len(tasks)} tasks": list(tasks)} if len(tasks) > 1 else {}
+        places |= {task if source == "shipped" else f"{task} ({source})": [(task, source)] for task, source in tasks}
+        for (measure, gain), (place, members) in itertools.product(gains.items(), places.items()):
+            gained = [[gain(each) for each in tasks[member]] for member in members]
+            # differences already: against nothing, they are one sample each
+            difference = difference_interval(gained, [np.zeros(len(sample)) for sample in gained])
+            claim = IMPROVES.decided(f"{regime}, {place}, {measure}", difference)
+            found.append(replace(claim, seeds=min(map(len, gained)), looks="1 of 1"))
+    return found
+
+
+class Tables(NamedTuple):
+    """What the suite comes to."""
+
+    per_task: list[dict[str, Any]]
+    overall: list[dict[str, Any]]
+    claims: list[Claim]
+
+
+def write(runs: Sequence[Run], out: str | Path) -> Tables:
+    """Write the tables, the claims, the picture and where they come from."""
     out = Path(out)
-    per_task, overall = rows(runs), aggregates(runs)
-    files.write_csv(out / "suite.csv", per_task)
-    files.write_csv(out / "suite-overall.csv", overall)
+    tables = Tables(rows(runs), aggregates(runs), claims(runs))
+    files.write_csv(out / "suite.csv", tables.per_task)
+    files.write_csv(out / "suite-overall.csv", tables.overall)
+    files.write_csv(out / "claims.csv", [claim.row for claim in tables.claims])
     draw(out / "suite", runs)
     commits = sorted({str(run.metadata.get("commit")) for run in runs})
     files.write_json(out / "suite.json", {**provenance(), "commits of the runs": commits, "runs": len(runs)})
-    return per_task, overall
+    return tables
 
 
 def draw(path: Path, runs: Sequence[Run]) -> None:
