@@ -138,9 +138,9 @@ def given(view: Any, updates: int, *, columns: int = 0, experts: int = 0, n_step
     following = rng.normal(size=(updates, experts, SIZES[1])).astype(np.float32) if experts else None
     if n_steps == 1:
         return rows, view, following
-    steps = rng.normal(size=(updates, BATCH_SIZE, n_steps, width)).astype(np.float32)
-    weight = np.ones((updates, BATCH_SIZE, n_steps), np.float32)
-    return rows, view, following, Path(steps, weight, weight[..., 0])
+    steps = rng.normal(size=(updates, BATCH_SIZE, n_steps, sum(SIZES) + 1)).astype(np.float32)
+    there = np.ones((updates, BATCH_SIZE, n_steps), bool)
+    return rows, view, following, Path(steps, there, np.ones(there.shape[:2], np.float32))
 
 
 def main() -> None:

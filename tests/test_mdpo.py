@@ -700,7 +700,7 @@ def test_the_memory_gives_the_shapes_that_annotations_say() -> None:
     places = checked(memory.places)(np.random.default_rng(0), 4, 5)
     checked(memory.unpack)(memory.rows[places])
     walked, there = checked(walk)(memory.hops, places, 3)
-    check_shapes(Path(memory.rows[walked], there.astype(np.float32), np.ones(places.shape, np.float32)))
+    check_shapes(Path(memory.rows[walked, : memory.own], there, np.ones(places.shape, np.float32)))
     checked(memory.pairs)(checked(memory.newest)(7), lambda times: np.ones(times.shape, np.float32))
     check_shapes(Game(CONTINUOUS, 0, 1, memory, recorded_cost, checked(memory.last)(3)))
     with pytest.raises(AssertionError, match=r"action is float32\(15, 2\)"):

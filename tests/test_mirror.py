@@ -282,12 +282,13 @@ def test_targets_of_several_steps_follow_the_rows_own_episodes(shapes: Shapes, r
         time[over] = 0
     rows, following, steps = made._rows()
     assert steps is not None
-    assert steps.rows.shape == (4, 16, 3, made.memory.rows.shape[1])
+    own = made.memory.own
+    assert steps.steps.shape == (4, 16, 3, own)
     lengths = set()
-    for each, beside, weight, discount in zip(
+    for each, beside, there, discount in zip(
         rows.reshape(64, -1),
-        steps.rows.reshape(64, 3, -1),
-        steps.weight.reshape(64, 3),
+        steps.steps.reshape(64, 3, -1),
+        steps.there.reshape(64, 3),
         steps.discount.ravel(),
         strict=True,
     ):
@@ -301,8 +302,8 @@ def test_targets_of_several_steps_follow_the_rows_own_episodes(shapes: Shapes, r
             walked.append(then[0])
         count = len(walked)
         lengths.add(count)
-        np.testing.assert_array_equal(beside[:count], table[walked])
-        np.testing.assert_allclose(weight, [0.9**j if j < count else 0.0 for j in range(3)], rtol=1e-6)
+        np.testing.assert_array_equal(beside[:count], table[walked, :own])
+        assert there.tolist() == [j < count for j in range(3)]
         assert discount == pytest.approx(0.9**count, rel=1e-6)
         one, last = made.memory.unpack(each), made.memory.unpack(table[walked[-1]])
         np.testing.assert_array_equal(one.observation, table[here, :3])
@@ -338,10 +339,12 @@ def test_every_step_of_a_target_is_charged_as_it_was(rng: np.random.Generator) -
     made = player(CONTINUOUS, n_steps=3)
     states = rng.normal(size=(21, 1, 3)).astype(np.float32)
     for time, (state, successor) in enumerate(itertools.pairwise(states)):
-        made.memory.add(state, np.zeros((1, 2)), np.zeros(1), successor, np.zeros(1), np.array([time]), np.array([0]))
+        ended = np.array([time == 19])
+        made.memory.add(state, np.zeros((1, 2)), np.zeros(1), successor, ended, np.array([time]), np.array([0]))
 
     def charge(params: Any, batch: Batch) -> Charge:
-        return Charge(params * batch.next_observation[:, 0] + batch.observation[:, 1], jnp.float32(0.25))
+        cost = params * batch.next_observation[:, 0] + batch.observation[:, 1] + 5.0 * batch.terminated
+        return Charge(cost, jnp.float32(0.25))
 
     def seen(state: Any, batch: Batch, absorbing: Any, noise: Any, *, shapes: Shapes, config: Any) -> tuple[Any, Any]:
         return state, {"cost": batch.cost, "discount": batch.discount, "end": batch.next_observation[:, 2] + absorbing}
@@ -355,6 +358,7 @@ def test_every_step_of_a_target_is_charged_as_it_was(rng: np.random.Generator) -
         (here,) = np.flatnonzero((states[:, 0] == row[:3]).all(axis=1))
         count = min(3, 20 - here)
         paid = [2.0 * states[here + j + 1, 0, 0] + states[here + j, 0, 1] for j in range(count)]
+        paid[-1] += 5.0 * (here + count == 20)
         cost = sum(0.9**j * each for j, each in enumerate(paid))
         expected.append((cost, 0.9**count, states[here + count, 0, 2] + 0.25))
     for name, values in zip(("cost", "discount", "end"), np.transpose(expected), strict=True):

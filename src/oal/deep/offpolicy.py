@@ -125,6 +125,20 @@ def draw_noise(key: "KeyData", shape: tuple[int, ...]) -> tuple["KeyData", "Floa
     return jax.random.key_data(key), jax.random.normal(noise_key, (math.prod(shape),)).reshape(shape)
 
 
+def along(path: Path, batch: Batch) -> Batch:
+    """Return the steps of paths as B n transitions: what came after a step is the next one, after the last the batch's.
+
+    Steps that are not there are the last one over again.
+    """
+    observations = batch.observation.shape[-1]
+    observation, action, cost = jnp.split(path.steps, (observations, path.steps.shape[-1] - 1), axis=-1)
+    goes_on = jnp.pad(path.there[:, 1:], ((0, 0), (0, 1)))
+    successor = jnp.where(goes_on[..., None], jnp.roll(observation, -1, axis=1), batch.next_observation[:, None])
+    terminated = jnp.where(goes_on, 0.0, batch.terminated[:, None])
+    parts = (observation, action, cost[..., 0], successor, terminated)
+    return Batch(*(part.reshape(-1, *part.shape[2:]) for part in parts))
+
+
 @lru_cache(maxsize=32)
 def compile_block(
     update: Update, shapes: Shapes, config: Any, *, draws: int, charge: ChargeBatch = recorded_cost
@@ -132,7 +146,7 @@ def compile_block(
     """Compile (state, key, rows [G, B, W], cost parameters) -> (state, key, mean metrics): G updates in one scan.
 
     Further arguments: `following` [G, K, A] is what the expert did next in the last K rows (see `Batch`); with targets
-    of n steps `path` are those steps, whose costs are paid in place of the row's own.
+    of n steps `path` are those steps, whose costs are paid in place of the row's own, the j-th with weight γ^j.
     The state and the key are donated: the caller must not use those it passed in. The call returns at once; reading a
     result waits for it. Equal settings share one compiled program.
     """
@@ -155,10 +169,10 @@ def compile_block(
                 own, absorbing = charge(cost_params, batch)
                 cost = own
             else:
-                steps = path.rows.reshape(-1, path.rows.shape[-1])
-                each, absorbing = charge(cost_params, unpack(steps, shapes.observation_size, shapes.action_size))
-                each = each.reshape(path.weight.shape)
-                own, cost = each[:, 0], jnp.sum(path.weight * each, axis=-1)
+                each, absorbing = charge(cost_params, along(path, batch))
+                each = each.reshape(path.there.shape)
+                weight = np.power(config.gamma, np.arange(each.shape[1]), dtype=np.float32) * path.there
+                own, cost = each[:, 0], jnp.sum(weight * each, axis=-1)
                 batch = batch._replace(discount=path.discount)
             batch = batch._replace(cost=cost, following=following)
             state, metrics = update(state, batch, absorbing, noise, shapes=shapes, config=config)
@@ -211,6 +225,8 @@ class OffPolicy(ABC):
         replay, config = self.replay, self.config
         self._shapes, self.memory, self._expert_rows = game.shapes, game.memory, game.expert_rows
         self._following = expert_next(self.memory.unpack(self._expert_rows))
+        self._columns = np.zeros((self.memory.capacity, 0), np.float32)
+        self._expert_columns = np.zeros((len(self._expert_rows), 0), np.float32)
         self._expert_hops = (~np.isnan(self._following[:, 0])).astype(np.int32)
         self._expert_count = round(replay.expert_fraction * config.batch_size)
         if self._expert_count and len(game.expert_rows) == 0:
@@ -254,37 +270,31 @@ class OffPolicy(ABC):
         size = (self._updates, self.config.batch_size - self._expert_count)
         recency = RECENCY if self.replay.n_steps > 1 else 1.0
         index = self.memory.places(self._rng, *size, recency=recency)
-        rows, path, _ = self._targets(self._learners, self.memory.rows, self.memory.hops, index)
+        rows, path, _ = self._targets(self.memory.rows, self._columns, self.memory.hops, index)
         if not self._expert_count:
             return rows, None, path
         index = self._rng.integers(0, len(self._expert_rows), size=(self._updates, self._expert_count))
-        shown, expert_path, last = self._targets(self._experts, self._expert_rows, self._expert_hops, index)
+        shown, expert_path, last = self._targets(self._expert_rows, self._expert_columns, self._expert_hops, index)
         if path is not None and expert_path is not None:
             path = Path(*(np.concatenate(parts, axis=1) for parts in zip(path, expert_path, strict=True)))
         return np.concatenate([rows, shown], axis=1), self._then(last), path
 
     def _targets(
-        self, rows_at: Callable[[np.ndarray], np.ndarray], table: np.ndarray, hops: np.ndarray, index: np.ndarray
+        self, table: np.ndarray, columns: np.ndarray, hops: np.ndarray, index: np.ndarray
     ) -> tuple[np.ndarray, Path | None, np.ndarray]:
-        """Return (rows at these places of a table, the steps from there on, where the last of them lies).
+        """Gather rows of a table into fresh arrays: a compiled block may still read the last ones.
 
-        With targets of n steps what came after a row is what came after the last of its steps.
+        Returns (the rows with their columns, the steps from there on, where the last of them lies). With targets of
+        n steps what came after a row is what came after the last of its steps.
         """
-        rows = rows_at(index)
         if self.replay.n_steps == 1:
-            return rows, None, index
+            return np.concatenate([table[index], columns[index]], axis=-1), None, index
         places, there = walk(hops, index, self.replay.n_steps)
-        last = places[..., -1]
-        self.memory.successor(rows, rows_at(last))
+        last, own, half = places[..., -1], self.memory.own, columns.shape[1] // 2
+        steps = table[:, :own][places]
+        now = [steps[..., 0, :], table[:, own:][last], columns[:, :half][index], columns[:, half:][last]]
         powers = np.power(self.gamma, np.arange(self.replay.n_steps + 1), dtype=np.float32)
-        return rows, Path(table[places], powers[:-1] * there, powers[there.sum(axis=-1)]), last
-
-    def _learners(self, index: np.ndarray) -> np.ndarray:
-        """Gather the learner's rows into a fresh array: a compiled block may still read the last."""
-        return self.memory.rows[index]
-
-    def _experts(self, index: np.ndarray) -> np.ndarray:
-        return self._expert_rows[index]
+        return np.concatenate(now, axis=-1), Path(steps, there, powers[there.sum(axis=-1)]), last
 
     def _then(self, index: np.ndarray) -> np.ndarray | None:
         """Return what the expert did after these rows of its own, if the player asks for it."""
@@ -343,8 +353,7 @@ class WithPrior(OffPolicy):
         self._columns = np.zeros((self.memory.capacity, 2 * width), np.float32)
         self._asked = self._answer = np.zeros((0, 0), np.float32)
         experts = self.memory.unpack(self._expert_rows)
-        columns = self._both(experts.observation, experts.next_observation)
-        self._shown = np.concatenate([self._expert_rows, columns], axis=1)
+        self._expert_columns = self._both(experts.observation, experts.next_observation)
 
     def _prior_at(self, observation: np.ndarray) -> np.ndarray:
         """Return the prior's columns [n, 2A]; the newest are kept: a state that is acted on was s' and becomes s."""
@@ -388,12 +397,6 @@ class WithPrior(OffPolicy):
             kept = step.valid
             place = (self.memory.position + np.arange(int(kept.sum()))) % self.memory.capacity
             self._columns[place] = self._both(step.observation[kept], step.next_observation[kept])
-
-    def _learners(self, index: np.ndarray) -> np.ndarray:
-        return np.concatenate([self.memory.rows[index], self._columns[index]], axis=-1)
-
-    def _experts(self, index: np.ndarray) -> np.ndarray:
-        return self._shown[index]
 
     def _then(self, index: np.ndarray) -> np.ndarray | None:
         return self._following[index]

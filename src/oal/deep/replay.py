@@ -63,9 +63,10 @@ class Batch(NamedTuple):
 class Path(NamedTuple):
     """What came of drawn steps: each of them with those that followed it, n in all."""
 
-    rows: "Float32[Array, '*G B n W']"
-    weight: "Float[Array, '*G B n']"
-    """γ^j of the j-th; 0 where the episode or the memory was over before."""
+    steps: "Float32[Array, '*G B n P']"
+    """Observation, action and cost of each: a row up to what came after it, which the next of them tells."""
+    there: "Bool[Array, '*G B n']"
+    """False where the episode or the memory was over before."""
     discount: "Float[Array, '*G B']"
     """What the value of the state after the last of them counts for."""
 
@@ -97,7 +98,9 @@ class Replay:
         self.capacity = capacity
         self.observation_size = observation_size
         self.action_size = action_size
-        width = 2 * observation_size + action_size + 2
+        self.own = observation_size + action_size + 1
+        """So many numbers of a row are of the step itself; the others are what came after it."""
+        width = self.own + observation_size + 1
         check_memory(capacity, width)
         self.rows = np.zeros((capacity, width), np.float32)
         self.times = np.zeros(capacity, np.int32)
@@ -186,14 +189,6 @@ class Replay:
     def unpack(self, rows: "Float32[Array, '*G B W']") -> Batch:
         """Cut packed rows (NumPy or traced JAX) into named parts."""
         return unpack(rows, self.observation_size, self.action_size)
-
-    def successor(self, rows: "Float32[np.ndarray, '*G W']", of: "Float32[np.ndarray, '*G W']") -> None:
-        """Put what came after the rows `of`, and what a player keeps of that, in place of what came after `rows`."""
-        inputs = self.observation_size + self.action_size
-        width = self.rows.shape[1]
-        rows[..., inputs + 1 : width] = of[..., inputs + 1 : width]
-        beside = (rows.shape[-1] - width) // 2
-        rows[..., width + beside :] = of[..., width + beside :]
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, int]]:
         """Return (the filled rows as a view, counters) for a checkpoint."""
