@@ -113,9 +113,12 @@ def test_every_run_is_compared_with_its_own_clones(tmp_path: Path) -> None:
         for seed, gain in enumerate(gained):
             curve = {0: 0.2 * seed, 10_000: 0.2 * seed + gain}
             made(tmp_path / f"{task}-{seed}", curve, {10_000: 0.2 * seed - gain}, seed=seed, env=task)
+    made(tmp_path / "alone", {0: 0.2, 10_000: 0.9}, {10_000: 0.5}, env="Humanoid-v5")
     decided = {claim.where: claim for claim in suite.claims(suite.read([tmp_path]))}
-    assert len(decided) == 2 * 3
-    both, one = (decided[f"one, {place}, evaluation at 10,000 steps"] for place in ("all 2 tasks", "Walker2d-v5"))
+    assert len(decided) == 2 * 4
+    places = ("2 tasks", "Walker2d-v5", "Humanoid-v5")
+    both, one, alone = (decided[f"one, {place}, evaluation at 10,000 steps"] for place in places)
+    assert (alone.difference.mean, alone.verdict) == (pytest.approx(0.7), "undecided")
     # one task: Student's interval of the three gains, t = 4.303 for two degrees of freedom
     assert one.difference.mean == pytest.approx(0.2)
     assert one.difference.half_width == pytest.approx(4.3027 * 0.1 / 3**0.5, rel=1e-4)
@@ -126,9 +129,9 @@ def test_every_run_is_compared_with_its_own_clones(tmp_path: Path) -> None:
     half_width = stats.t.ppf(0.975, freedom) * sum(variances) ** 0.5 / 2
     assert (both.difference.mean, both.difference.half_width) == pytest.approx((0.4, half_width))
     assert (both.verdict, both.seeds) == ("holds", 3)
-    assert decided["one, all 2 tasks, area under the behaviour's curve"].verdict == "fails"
+    assert decided["one, 2 tasks, area under the behaviour's curve"].verdict == "fails"
     suite.write(suite.read([tmp_path]), tmp_path / "out")
-    assert (tmp_path / "out" / "claims.csv").read_text().count("\n") == 1 + 2 * 3
+    assert (tmp_path / "out" / "claims.csv").read_text().count("\n") == 1 + 2 * 4
 
 
 @pytest.mark.parametrize("regime", suite.REGIMES)
