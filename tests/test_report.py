@@ -210,6 +210,17 @@ def test_other_fields_tell_apart_what_the_main_ones_do_not(tmp_path):
     assert labels == {"neural, gradient penalty 1", "neural, gradient penalty 10", "linear"}
 
 
+def test_clones_are_called_what_they_are(tmp_path):
+    """They have no players, so that there is nothing else to call them by."""
+    for cost in ("linear", "neural"):
+        make_run(tmp_path / cost, env="Hopper-v5", cost=cost, trajectories=10)
+    made_clone(tmp_path / "clone", lab_run.CloneConfig("Hopper-v5", BCConfig()), 0.4)
+    assert set(groups.algorithms(read_groups(tmp_path))) == {"mdpo, linear", "mdpo, neural", "BC"}
+    made_clone(tmp_path / "fewer", lab_run.CloneConfig("Hopper-v5", BCConfig(), trajectories=4), 0.4)
+    found = set(groups.algorithms(read_groups(tmp_path)))
+    assert found == {"mdpo, linear", "mdpo, neural", "BC, trajectories 10", "BC, trajectories 4"}
+
+
 def test_what_differs_between_tasks_only_belongs_to_the_task(tmp_path):
     for env, steps in (("Hopper-v5", 8_000), ("HalfCheetah-v5", 10_000)):
         for cost in ("linear", "neural"):

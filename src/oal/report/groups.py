@@ -74,6 +74,8 @@ def short_names(names: set[str]) -> dict[str, str]:
 
 
 def _label(key: tuple[tuple[str, str], ...], fields: dict[str, str], short: dict[str, str]) -> str:
+    if "policy" not in fields and "algorithm" in fields:  # clones have no players, and the name of what they are
+        key = (("policy", fields["algorithm"]), *(each for each in key if each[0] not in MAIN_FIELDS))
     parts = [value if name in MAIN_FIELDS else f"{short[name].replace('_', ' ')} {value}" for name, value in key]
     if not parts:
         parts = [fields[name] for name in ("policy", "cost") if name in fields]
