@@ -370,6 +370,17 @@ def _cart_poles(folder: Path) -> Path:
     return folder / "demos.npz"
 
 
+def test_intervals_do_not_stretch_the_papers_axes():
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots()
+    axes.plot([0, 1], [np.nan, 10.0])
+    axes.plot([0, 1], [0.0, 5.0])
+    axes.fill_between([0, 1], -1_000, 1_000)
+    as_in_the_paper._hold_lines(axes)
+    assert axes.get_ylim() == pytest.approx((-1.0, 11.0))
+
+
 def test_the_papers_figure_has_its_rows_columns_and_lines(tmp_path):
     for env, policy, cost, seed in itertools.product(
         ("Humanoid-v5", "HalfCheetah-v5"), ("trpo", "mdpo"), ("gail", "linear"), range(2)

@@ -27,6 +27,7 @@ OTHERS = ("#CC79A7", "#E69F00", "#56B4E9")
 def draw(path: Path, runs: Sequence[Run]) -> Path | None:
     """Draw the behaviour's learning curves with 95 % intervals; return the PNG, or None without any run to draw.
 
+    The axes hold the lines: intervals of few seeds reach far beyond what any run earned, and are cut there.
     The expert's return is dashed, that of clones dotted. Runs that differ in more than policy, cost and seed make
     a line for each such difference.
     """
@@ -44,6 +45,7 @@ def draw(path: Path, runs: Sequence[Run]) -> Path | None:
             for place, (label, members) in enumerate(lines.items()):
                 _line(one, [run for run in here if run in members], label, place)
             _levels(one, here, [run for run in runs if run.config.get("algorithm") == "BC" and run.task == task])
+            _hold_lines(one)
             one.xaxis.set_major_formatter(lambda value, _: short(value))
             if row == 0:
                 one.set_title(task)
@@ -118,3 +120,11 @@ def _levels(axes: Any, runs: Sequence[Run], clones: Sequence[Run]) -> None:
     earned = [run.returns["evaluation"][-1] for run in clones if run.has("evaluation")]
     if earned:
         axes.axhline(float(np.mean(earned)), color="grey", ls=":", lw=1, label="BC")
+
+
+def _hold_lines(axes: Any) -> None:
+    values = np.concatenate([np.asarray(line.get_ydata(), float) for line in axes.lines] or [np.zeros(0)])
+    values = values[np.isfinite(values)]
+    if values.size and values.min() < values.max():
+        room = 0.1 * (values.max() - values.min())
+        axes.set_ylim(values.min() - room, values.max() + room)
