@@ -96,6 +96,14 @@ def test_early_stop_follows_the_evaluation() -> None:
     assert stop(learner) is False
 
 
+def test_a_return_that_is_not_known_stops_nothing() -> None:
+    learner: Any = Learner([np.nan])
+    evaluate = callbacks.Evaluate(10, episodes=1)
+    learner.play(10)
+    evaluate(learner)
+    assert callbacks.StopAtReturn(2.5)(learner) is True
+
+
 def test_records_go_to_every_sink() -> None:
     learner: Any = Learner([])
     seen: list[Any] = []

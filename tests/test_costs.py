@@ -879,6 +879,7 @@ def test_features_are_averaged_over_episodes_as_the_paper_has_it(rng: np.random.
     expert = ExpertData.__new__(ExpertData)
     expert.observation, expert.action = (np.concatenate(part) for part in zip(*shown, strict=True))
     expert.time = np.concatenate([np.arange(len(observation)) for observation, _ in shown])
+    expert.stride = np.ones(len(expert.time), int)
     state = player.init(0, expert.pairs(None, player.weigh))
 
     def average(episodes: Any) -> np.ndarray:
@@ -892,6 +893,14 @@ def test_features_are_averaged_over_episodes_as_the_paper_has_it(rng: np.random.
     assert float(metrics["feature_gap"]) == pytest.approx(np.linalg.norm(average(episodes) - average(shown)), rel=1e-4)
     with pytest.raises(InputError, match="average over episodes"):
         replace(config, window=None)
+    # every third step, of episodes three times as long: each stands for the two that follow it
+    expert.time, expert.stride = 3 * expert.time, np.full(len(expert.time), 3)
+    thinned = [tuple(np.repeat(part, 3, axis=0) for part in episode) for episode in shown]
+    state = player.init(0, expert.pairs(None, player.weigh))
+    state, metrics = player.update(state, *player.draw(memory, expert, rng), ZERO_MASSES)
+    assert float(metrics["feature_gap"]) == pytest.approx(
+        np.linalg.norm(average(episodes) - average(thinned)), rel=1e-4
+    )
 
 
 @EACH

@@ -484,17 +484,37 @@ def test_vector_environments_in_every_autoreset_mode(policy: str, mode: Autorese
 @pytest.mark.parametrize("policy", ["mdpo", "trpo"])
 def test_several_environments_at_once(policy: str, tmp_path: Path) -> None:
     learner = make(policy, environments=3)
-    learner.learn(63, callback=at(42, lambda: learner.save(tmp_path / "checkpoint")))
+    learner.learn(63, callback=at(42 if policy == "trpo" else 48, lambda: learner.save(tmp_path / "checkpoint")))
     assert learner.step % 3 == 0
     assert learner.step >= 63
     assert transitions_are_true(learner)
     starts = learner.memory.rows[:3, 0]
     assert len(set(starts.tolist())) == 3, "each environment has a seed of its own"
-    if policy == "trpo":
-        resumed = OAL.load(tmp_path / "checkpoint")
-        assert len(resumed.envs) == 3
-        resumed.learn(63)
-        assert same_run(learner, resumed)
+    resumed = OAL.load(tmp_path / "checkpoint")
+    assert len(resumed.envs) == 3
+    resumed.learn(63)
+    assert same_run(learner, resumed)
+
+
+def test_players_that_remember_nothing_are_paid_the_true_cost_in_several_environments() -> None:
+    learner = make("trpo", None, environments=8).learn(48)
+    assert learner.step == 48
+    assert len(learner.memory) >= 24, "all steps of a block can be looked at"
+
+
+def test_more_environments_than_a_checkpoint_can_name_are_refused() -> None:
+    crowd = gym.make_vec("CartPole-v1", num_envs=5_000, vectorization_mode="vector_entry_point")
+    with pytest.raises(InputError, match=r"environments is 5000: it must be at most 4,096"):
+        OAL(crowd, None, "trpo", None, horizon=500)
+
+
+def test_a_vector_environment_that_takes_one_seed_alone_is_given_one() -> None:
+    """CartPole's own one, which gymnasium.make_vec makes unless told otherwise."""
+    first, again = (VectorEnvs(gym.make_vec("CartPole-v1", num_envs=3), seed=1, horizon=500) for _ in range(2))
+    np.testing.assert_array_equal(first.observation, again.observation)
+    assert len(np.unique(first.observation)) == 12, "each environment begins somewhere else"
+    first.restart(1)
+    assert not np.isin(first.observation, again.observation).any()
 
 
 def test_dictionary_observations() -> None:
@@ -614,6 +634,22 @@ def test_a_last_block_may_be_short() -> None:
     learner = make()
     learner.learn(27)
     assert learner.step == len(learner.memory) == 27
+
+
+@pytest.mark.parametrize("environments", [1, 7])
+def test_updates_are_counted_by_steps_however_they_are_taken(environments: int, tmp_path: Path) -> None:
+    """Half an update per step after the warm-up, in blocks, in cut ones, and of many environments; also resumed."""
+    learner = make(environments=environments, settings={"replay.block": 8})
+    block = 8 if environments == 1 else 14
+    for goal in (56, 59, 70, 85, 112, 140, 168, 196, 224):
+        learner.learn(goal)
+        if goal == 85:
+            learner.save(tmp_path / "checkpoint")
+            learner = OAL.load(tmp_path / "checkpoint")
+    # the updates of the newest block are still to come, and those of the warm-up never do
+    late = learner.step - block - 20
+    assert abs(int(learner.player.state.updates) - 0.5 * late) <= block
+    assert learner.step >= 224
 
 
 class Broken(Walk):

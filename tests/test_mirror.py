@@ -215,15 +215,23 @@ def test_columns_stay_beside_their_steps(shapes: Shapes, rng: np.random.Generato
         made.memory.add(*kept)
     assert len(made.memory) == made.memory.capacity
     rows, following, _ = made._rows()
-    assert rows.shape[:2] == (4, 16)
+    assert rows.shape[:2] == (6, 16), "a block of 4 steps is two of each of three environments"
     cut = made.memory.unpack(rows.reshape(-1, rows.shape[-1]))
     expected = np.concatenate(
         [made.ensemble.columns(cut.observation), made.ensemble.columns(cut.next_observation)], axis=1
     )
     np.testing.assert_allclose(cut.extra, expected, atol=1e-5)
     assert following is not None
-    assert following.shape == (4, 4, shapes.action_size)
+    assert following.shape == (6, 4, shapes.action_size)
     assert np.isnan(following).all(), "no two of these rows follow each other"
+    # a full ring goes on in a larger one, oldest first
+    assert made.memory.position != 0
+    larger = player(shapes, capacity=50, experts=5)
+    larger.restore(*made.snapshot())
+    larger.memory.restore(*made.memory.state())
+    kept = larger.memory.unpack(larger.memory.rows[:40])
+    columns = [larger.ensemble.columns(seen) for seen in (kept.observation, kept.next_observation)]
+    np.testing.assert_allclose(larger._columns[:40], np.concatenate(columns, axis=1), atol=1e-5)
 
 
 def test_what_the_expert_did_next_is_known_within_an_episode(rng: np.random.Generator) -> None:
@@ -283,12 +291,12 @@ def test_targets_of_several_steps_follow_the_rows_own_episodes(shapes: Shapes, r
     rows, following, steps = made._rows()
     assert steps is not None
     own = made.memory.own
-    assert steps.steps.shape == (4, 16, 3, own)
+    assert steps.steps.shape == (6, 16, 3, own)
     lengths = set()
     for each, beside, there, discount in zip(
-        rows.reshape(64, -1),
-        steps.steps.reshape(64, 3, -1),
-        steps.there.reshape(64, 3),
+        rows.reshape(96, -1),
+        steps.steps.reshape(96, 3, -1),
+        steps.there.reshape(96, 3),
         steps.discount.ravel(),
         strict=True,
     ):
@@ -315,7 +323,7 @@ def test_targets_of_several_steps_follow_the_rows_own_episodes(shapes: Shapes, r
     assert following is not None
     ends = made.memory.unpack(rows[:, -4:]).next_observation.reshape(-1, 3)
     shown = demonstrated.unpack(demonstrated.rows).action
-    for end, then in zip(ends, following.reshape(16, -1), strict=True):
+    for end, then in zip(ends, following.reshape(24, -1), strict=True):
         (place,) = np.flatnonzero((path == end).all(axis=1))
         np.testing.assert_array_equal(then, shown[place] if place < 6 else np.full_like(then, np.nan))
 

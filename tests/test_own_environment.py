@@ -312,7 +312,7 @@ class Unpaid(Walk):
 
 
 @pytest.mark.parametrize("reward", [None, np.nan])
-def test_steps_without_a_reward_cost_nothing_and_have_no_return(reward: Any) -> None:
+def test_steps_without_a_reward_cost_nothing_and_have_no_return(reward: Any, tmp_path: Path) -> None:
     learner = OAL(lambda: Unpaid(reward), demos_of(CONTINUOUS).without_rewards(), settings=SMALL, horizon=HORIZON)
     seen: list[Any] = []
     evaluate = callbacks.Evaluate(20, episodes=2)
@@ -324,6 +324,9 @@ def test_steps_without_a_reward_cost_nothing_and_have_no_return(reward: Any) -> 
     assert learner._progress_note().startswith("distance to the expert")
     learner.scored, learner.envs.finished = None, [(np.nan, 5)]
     assert learner._progress_note() == "length 5"
+    learner.save(tmp_path / "checkpoint")
+    loaded = OAL.load(tmp_path / "checkpoint", lambda: Unpaid(reward))
+    np.testing.assert_equal(loaded.envs.finished, [(np.nan, 5)])
     learner.close()
     with pytest.raises(InputError, match="reward nan"):
         OAL(lambda: Unpaid(reward), None, "sac", None, horizon=HORIZON).learn(20)
@@ -367,6 +370,20 @@ def test_vector_environments_without_a_reward() -> None:
     vector.needs_reward = False
     assert vector.step(encoded).cost.tolist() == [0.0, 0.0]
     assert np.isnan(vector.episode_returns).all()
+
+
+def test_a_vector_environment_that_goes_on_past_its_horizon_is_named() -> None:
+    class Endless(Unpaid):
+        def step(self, action: Any) -> Any:
+            self.place = 0.0
+            return super().step(action)
+
+    vector = envs.VectorEnvs(gym.vector.SyncVectorEnv([lambda: Endless(1.0)] * 2), horizon=3)
+    encoded = np.zeros((2, 1), np.float32)
+    for _ in range(3):
+        vector.step(encoded)
+    with pytest.raises(InputError, match=r"goes on after 3 steps, the horizon.*TimeLimit around each"):
+        vector.step(encoded)
 
 
 # ----- what cannot be learned on

@@ -148,8 +148,7 @@ def test_dac_sees_one_absorbing_step_after_each_true_end():
     ended = np.arange(40) % 4 == 3
     memory.add(rng.normal(size=(40, O)), rng.normal(size=(40, A)), np.zeros(40), rng.normal(size=(40, O)), ended)
     shown = type("Expert", (), {})()
-    shown.rows, shown.time = memory.rows[:20] * 1.0, np.arange(20)
-    shown.rows[:, -1] = 0.0
+    shown.time, shown.stride, shown.ends = np.arange(20), np.ones(20, int), 0
     shown.pairs = lambda index, weigh: memory.pairs(index, weigh)
     drawn = [player.draw(memory, shown, rng) for _ in range(200)]
     absorbing = np.mean([learners.observation[..., O] for learners, _ in drawn])
@@ -159,6 +158,10 @@ def test_dac_sees_one_absorbing_step_after_each_true_end():
         assert not learners.observation[gone][:, :O].any()
         assert not learners.action[gone].any()
         assert not experts.observation[..., O].any(), "this expert never ends"
+    # every second step of five episodes that all ended
+    shown.stride, shown.ends = np.full(20, 2), 5
+    drawn = [player.draw(memory, shown, rng)[1] for _ in range(200)]
+    assert np.mean([experts.observation[..., O] for experts in drawn]) == pytest.approx(5 / (40 + 5), abs=0.03)
 
 
 # CSIL ----------------------------------------------------------------------------------------------------------------

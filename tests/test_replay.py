@@ -122,13 +122,17 @@ def test_a_walk_follows_one_episode_of_one_environment(capacity: int, rng: np.ra
     assert longest == 4
 
 
-def test_a_walk_goes_on_where_steps_come_after_a_restart(rng: np.random.Generator) -> None:
+def test_a_walk_goes_on_where_steps_come_after_a_restart() -> None:
+    """The steps of 20 rounds, of which the second memory is given the last 10 after it was saved and read again."""
     one, other = Replay(50, 3, 2), Replay(50, 3, 2)
-    played(one, 10, np.random.default_rng(1))
-    other.restore(*one.state())
-    for memory in (one, other):
-        played(memory, 10, np.random.default_rng(2))
+    for start in range(20):
+        if start == 10:
+            arrays, counters = one.state()
+            other.restore({name: array.copy() for name, array in arrays.items()}, counters)
+        for memory in (one,) if start < 10 else (one, other):
+            memory.add(*numbered(2 * start, 2), time=np.full(2, start), source=np.array([0, 1]))
     np.testing.assert_array_equal(one.hops, other.hops)
+    assert one.hops[[18, 19]].tolist() == [2, 2], "the first steps after the restart are known to those before it"
 
 
 def test_steps_of_no_environment_are_not_linked() -> None:

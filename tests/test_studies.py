@@ -258,6 +258,32 @@ def test_seeds_are_added_where_a_comparison_is_undecided_and_nowhere_else(tmp_pa
     assert again == decided
 
 
+def test_runs_of_another_folder_never_stand_for_the_figures_own(tmp_path: Path, monkeypatch) -> None:
+    """The other folder holds the same runs with other returns, and what they are compared with."""
+    monkeypatch.setattr(report, "write", lambda *_, **__: None)
+    old = deep_figures.plan("gail-vs-oal", scale="smoke", seeds=3, out=tmp_path / "old")
+    making(monkeypatch, lambda config: 0.1)
+    old.go()
+    making(monkeypatch, lambda config: 0.2 if isinstance(config, CloneConfig) else 1.0)
+    new = deep_figures.plan("gail-vs-oal", scale="smoke", policy="mdpo", seeds=3, out=tmp_path / "new")
+    _, decided = deep_figures.draw(new, tmp_path / "new", against=[tmp_path / "old"])
+    said = {claim.where: claim.difference.mean for claim in decided if "final evaluation" in claim.where}
+    ahead = [gain for where, gain in said.items() if "mdpo against trpo" in where]
+    assert ahead == pytest.approx([0.9] * len(ahead), abs=0.01)
+    assert len(ahead) == 3 * 3
+    clones = [gain for where, gain in said.items() if where.endswith("against BC") and "mdpo" in where]
+    assert clones == pytest.approx([0.8] * len(clones), abs=0.01)
+    assert clones
+    # of another penalty, which comparisons of costs leave open
+    other = next(run for run in old.runs() if "trpo-neural-0" in run.name)
+    made = shutil.copytree(other.folder, tmp_path / "penalty" / "trpo-neural-0")
+    config = json.loads((made / "config.json").read_text())
+    config["config"]["cost_config"]["lipschitz"] = 3.0
+    (made / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=r"two runs would be seed 0 of one side of a comparison"):
+        deep_figures.draw(new, tmp_path / "new", against=[tmp_path / "old", tmp_path / "penalty"])
+
+
 def test_a_stopped_figure_goes_on_where_it_was(tmp_path: Path, monkeypatch) -> None:
     """A look that lacks a seed is not taken, whatever other seeds are there."""
     making(monkeypatch, lambda config: 1.0)

@@ -80,6 +80,29 @@ def test_the_selected_policy_is_the_nearest_so_far(tmp_path: Path) -> None:
     assert np.isnan(unknown.selected[25_000])
 
 
+def test_runs_that_never_get_there_keep_nothing_and_those_without_an_expert_are_left_out(
+    tmp_path: Path, capsys
+) -> None:
+    made(tmp_path / "a", QUICK, {25_000: 1.0})
+    made(tmp_path / "b", SLOW, {25_000: 0.5}, seed=1)
+    made(tmp_path / "c", {0: 0.5}, {}, seed=2)
+    late = made(tmp_path / "late", {30_000: 1.0}, {5_000: 0.1, 30_000: 1.0}, seed=3)
+    unknown = made(tmp_path / "unknown", QUICK, {25_000: 1.0}, seed=4)
+    metadata = json.loads((unknown / "metadata.json").read_text())
+    (unknown / "metadata.json").write_text(json.dumps(metadata | {"expert_return": None}))
+    runs = suite.read([tmp_path])
+    assert f"{unknown} is left out: its demonstrations have no rewards" in " ".join(capsys.readouterr().err.split())
+    found = {run.seed: suite.scores(run) for run in runs}
+    assert found.keys() == {0, 1, 2, 3}
+    assert (found[0].kept, found[1].kept) == (pytest.approx(4 / 5), 0.0)
+    assert np.isnan(found[2].kept)
+    assert np.isnan(suite.scores(suite.read([late])[0]).evaluation[10_000]), "not evaluated until then"
+    for runs_in_any_order in (runs, runs[::-1]):
+        (row,) = suite.rows(runs_in_any_order)
+        assert row["kept (worst)"] == 0.0
+        assert row["lowest evaluation"] == pytest.approx(0.2)
+
+
 def test_the_table_has_means_and_the_worst_seed_beside_them(tmp_path: Path) -> None:
     made(tmp_path / "a", QUICK, {25_000: 1.0})
     made(tmp_path / "b", SLOW, {25_000: 0.5}, seed=1)

@@ -1,7 +1,8 @@
 """What may look on while a learner learns: evaluation, records, checkpoints, early stop, loggers.
 
 A callback is any function of the learner that is called after every block; returning False stops learning. Those here
-act whenever a multiple of `every` environment steps was passed, and keep nothing that a resumed run would miss.
+act whenever a multiple of `every` environment steps was passed, and keep nothing that a resumed run would miss, but for
+the score of the best policy so far: give a new `Evaluate` the `best_score` of the one before it.
 """
 
 import importlib
@@ -159,7 +160,8 @@ class StopAtReturn:
         self.threshold = threshold
 
     def __call__(self, learner: OAL) -> bool:
-        return learner.scored is None or learner.scored.evaluation.mean_return < self.threshold
+        # a return that is not known (NaN) reaches nothing
+        return learner.scored is None or not learner.scored.evaluation.mean_return >= self.threshold
 
 
 def tensorboard_sink(folder: str | os.PathLike[str]) -> Sink:

@@ -31,12 +31,12 @@ from oal.deep.normaliser import Normaliser
 from oal.deep.players import CostPlayer, Game, PolicyPlayer, PricesBySource, Shapes
 from oal.deep.policy import Policy
 from oal.deep.presets import CostName, LearnerConfig, PolicyName, PresetName
-from oal.deep.replay import ExpertData, Replay
+from oal.deep.replay import MAX_ENVIRONMENTS, ExpertData, Replay
 from oal.demos import Demos
 from oal.demos.pack import pack, unpack
 from oal.demos.pairs import encode
 from oal.envs import EnvSource, EnvSpec, EpisodeRunner, Evaluation, episode_seeds, stepping
-from oal.errors import InputError, at_least
+from oal.errors import InputError, at_least, at_most
 
 KIND = "learner"
 _REMEMBERED_EPISODES = 20
@@ -96,6 +96,7 @@ class OAL:
         )
         self.envs.needs_reward = config.cost is None
         envs, spec = self.envs, self.envs.spec
+        at_most("environments", len(envs), MAX_ENVIRONMENTS)
         self.spec = spec
         if demos is None and config.cost is not None:
             raise InputError("there are no demonstrations: give some, or cost=None for the environment's own cost")
@@ -129,11 +130,14 @@ class OAL:
         everything = self.expert.pairs(None, self.cost_player.weigh)
         self.cost = self.cost_player.init(seeding.integer(seed, "cost-player"), everything, self.expert.ended)
         remembered = self.player.remembers
-        capacity = self.cost_player.remembers if remembered is None else remembered
-        self.memory = Replay(capacity, spec.observation_size, spec.action_size)
+        if remembered is None:  # a block at least, whose steps are looked at when it is over
+            remembered = max(self.cost_player.remembers, self.player.block + len(envs))
+        self.memory = Replay(remembered, spec.observation_size, spec.action_size)
         self.player.begin(Game(Shapes.of(spec), seed, len(self.envs), self.memory, self.cost_player, self.expert.rows))
         self.step = self.block_begun = self.goal = 0
         """Environment steps taken; those before the block at hand; those that `learn` was asked for."""
+        self._worked = 0
+        """Environment steps that the policy player has had its updates for."""
         self.seconds = 0.0
         self.cost_updates = 0
         self.metrics: dict[str, Any] = {}
@@ -194,8 +198,7 @@ class OAL:
 
     def _mean_return(self, returns: Sequence[float]) -> float | None:
         """Return the mean, or None where there is nothing, or no reward, to take it of."""
-        value = float(np.mean(returns)) if returns and self.rewarded else np.nan
-        return value if np.isfinite(value) else None
+        return _known(float(np.mean(returns))) if returns and self.rewarded else None
 
     def pretrain(self, *, progress_bar: bool = False) -> bool:
         """Clone the expert's actions before the first step, if the configuration says so; return whether it did."""
@@ -222,7 +225,9 @@ class OAL:
 
     def _play_block(self, steps: int) -> None:
         before = self.step
-        if self.step > 0:
+        # what was cut short by the end of `learn` waits for the steps that a block's updates are for
+        if self.step - self._worked >= self.player.block:
+            self._worked += self.player.block
             finished, under_way = self.metrics, self.player.work_ahead(self.cost.view)
             self._read(finished)
             self.metrics = finished | under_way
@@ -371,6 +376,7 @@ class OAL:
             "environment": self.spec.to_json(),
             "horizon": self._horizon,
             "step": self.step,
+            "worked": self._worked,
             "seconds": self.seconds,
             "metrics": self.numbers(),
             "cost_updates": self.cost_updates,
@@ -378,7 +384,8 @@ class OAL:
             "policy": policy_info,
             "memory": counters,
             "envs": simulators[1] if simulators else None,
-            "finished": self.envs.finished,
+            # where the simulators' state is not saved; without rewards a return is NaN, for which JSON has no word
+            "finished": None if simulators else [(_known(total), length) for total, length in self.envs.finished],
             "action_rng": self._action_rng.bit_generator.state,
             "cost_rng": self._cost_rng.bit_generator.state,
             "absorbing_masses": list(self._absorbing_masses),
@@ -406,6 +413,7 @@ class OAL:
         if self.regret is not None:
             self.regret.restore(below("regret", arrays))
         self.step, self.seconds = int(info["step"]), float(info["seconds"])
+        self._worked = int(info.get("worked", max(0, self.step - self.player.block)))
         self.cost_updates, self._cloned = int(info["cost_updates"]), bool(info["cloned"])
         self._action_rng.bit_generator.state = info["action_rng"]
         self._cost_rng.bit_generator.state = info["cost_rng"]
@@ -415,7 +423,8 @@ class OAL:
             self.envs.restore(below("envs", arrays), info["envs"])
         else:
             self._restart()
-            self.envs.finished = [(float(total), int(length)) for total, length in info.get("finished", [])]
+            finished = info.get("finished") or []
+            self.envs.finished = [(np.nan if total is None else float(total), int(n)) for total, n in finished]
 
     @classmethod
     def load(
@@ -454,6 +463,10 @@ class OAL:
         self.envs.close()
         if self._runner is not None:
             self._runner.close()
+
+
+def _known(number: float) -> float | None:
+    return number if np.isfinite(number) else None
 
 
 def _nothing_left(step: int, total_steps: int) -> str:

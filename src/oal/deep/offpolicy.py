@@ -241,7 +241,8 @@ class OffPolicy(ABC):
         self.actor = HostActor(game.shapes.kind, self.state.actor)
         self.uniform_warmup = True
         self._rng = seeding.generator(game.seed, "replay")
-        self._updates = round(replay.block * replay.updates_per_step)
+        self.block = -(-replay.block // game.environments) * game.environments  # whole steps of all of them
+        self._updates = round(self.block * replay.updates_per_step)
 
     def act(self, observation: "Float[np.ndarray, 'n O']", rng: np.random.Generator) -> "Float[np.ndarray, 'n A']":
         """Draw actions [n, A]: uniform ones during the warm-up, then the policy's."""
@@ -407,7 +408,7 @@ class WithPrior(OffPolicy):
         if self.ensemble is None:
             return arrays, {**info, "members": 0}
         arrays |= self.ensemble.arrays() | {"prior/columns": self._columns[: len(self.memory)]}
-        return arrays, {**info, "members": len(self.ensemble.members)}
+        return arrays, {**info, "members": len(self.ensemble.members), "position": self.memory.position}
 
     def restore(self, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
         """Take back what `snapshot` gave."""
@@ -420,6 +421,8 @@ class WithPrior(OffPolicy):
                 raise InputError(
                     f"the checkpoint's prior has columns {columns.shape}: at most {self._columns.shape} are needed"
                 )
+            if len(columns) < len(self._columns):  # as the memory: a full ring goes on in a larger one oldest first
+                columns = np.roll(columns, -int(info.get("position", 0)), axis=0)
             self._columns[: len(columns)] = columns
         super().restore(arrays, info)
 

@@ -246,6 +246,10 @@ class ExpertData:
         self.observation = np.concatenate([nothing[0], *(episode.observation for episode in episodes)])
         self.action = np.concatenate([nothing[1], *(episode.action for episode in episodes)])
         self.time = np.concatenate([np.zeros(0, np.int32), *(episode.time for episode in episodes)])
+        self.stride = np.concatenate([np.full(len(episode), episode.stride) for episode in episodes] or [self.time])
+        """How many steps of its episode each pair stands for."""
+        self.ends = sum(episode.terminated for episode in episodes)
+        """Episodes that truly ended."""
         masses = [gamma**episode.steps if episode.terminated else 0.0 for episode in episodes]
         self.absorbing_mass = float(np.mean(masses)) if masses else 0.0
         self.ended = float(np.mean([episode.terminated for episode in episodes])) if episodes else 1.0

@@ -49,9 +49,9 @@ def occupancy_masses(
     return OccupancyMasses(alive, rest if terminated else 0.0, 0.0 if terminated else rest)
 
 
-def discounted_steps(steps: int, gamma: float) -> float:
-    """Σ_{t<n} γ^t: n when γ = 1, otherwise (1-γ^n)/(1-γ)."""
-    return float(steps) if gamma == 1.0 else (1.0 - gamma**steps) / (1.0 - gamma)
+def discounted_steps(steps: Any, gamma: float) -> Any:
+    """Σ_{t<n} γ^t: n when γ = 1, otherwise (1-γ^n)/(1-γ); of one n, or of an array of them."""
+    return steps * 1.0 if gamma == 1.0 else (1.0 - gamma**steps) / (1.0 - gamma)
 
 
 def absorbing_value(absorbing_cost: Any, gamma: float, *, steps_left: int | None = None) -> Any:

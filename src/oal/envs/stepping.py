@@ -186,7 +186,10 @@ class VectorEnvs:
         """Begin new episodes in all environments, seeded by `index`."""
         seeds: Any = [integer(self._seed, self._purpose, index, i) for i in range(len(self))]
         watch.calls += 1
-        observation, _ = self.env.reset(seed=seeds)
+        try:
+            observation, _ = self.env.reset(seed=seeds)
+        except gym.error.Error:  # some of Gymnasium's own take one seed for all of their environments
+            observation, _ = self.env.reset(seed=seeds[0])
         watch.calls += 1
         self.observation = self._flat(observation)
         self.episode_returns = np.zeros(len(self))
@@ -228,6 +231,11 @@ class VectorEnvs:
             following = np.where(done[:, None], self._flat(observation), returned)
         self.episode_returns += np.where(valid, reward, 0.0)
         self.episode_lengths += valid
+        if self.episode_lengths.max() > self.spec.horizon:
+            raise InputError(
+                f"{self.spec.env_id}: an episode goes on after {self.spec.horizon} steps, the horizon, and a vector "
+                "environment ends its own episodes: put gymnasium.wrappers.TimeLimit around each environment in it"
+            )
         for i in np.flatnonzero(done):
             self.finished.append((float(self.episode_returns[i]), int(self.episode_lengths[i])))
         self.episode_returns[done] = 0.0

@@ -150,11 +150,11 @@ def draw(
     until the looks are over; the sweep then has the most seeds of everything.
     """
     out = Path(out)
-    # read first: a wrong folder is said before hours of runs, not after
-    others = report.read(against).runs if against else []
     wanted = {
         key_of(run.config.to_json()): len(sweep.planned) if looks is None else looks.sizes[0] for run in sweep.planned
     }
+    # read first: a wrong folder is said before hours of runs, not after; what is planned is this figure's to run
+    others = [run for run in report.read(against).runs if key_of(run.config) not in wanted] if against else []
     while True:
         chosen = [run for run in sweep.planned if run.config.seed < wanted[key_of(run.config.to_json())]]
         outcome = replace(sweep, planned=tuple(chosen)).go(executor() if executor else None, show=show)
@@ -299,7 +299,15 @@ def _compared(
     end = min(run.steps[-1] for run in (*first, *second) if not _is_clone(run))
 
     def scores(runs: Sequence[Run], task: str) -> dict[int, float]:
-        return {run.seed: _score(run, measure, end) for run in runs if run.task == task}
+        found: dict[int, Run] = {}
+        for run in (run for run in runs if run.task == task):
+            if run.seed in found:
+                raise InputError(
+                    f"two runs would be seed {run.seed} of one side of a comparison, {found[run.seed].name} and "
+                    f"{run.name}: compare folders that hold one of them"
+                )
+            found[run.seed] = run
+        return {seed: _score(run, measure, end) for seed, run in found.items()}
 
     places = {f"all {len(tasks)} tasks": tasks} if len(tasks) > 1 else {}
     places |= {task: [task] for task in tasks}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oal import demos, report
-from oal.base import files, plots
+from oal.base import console, files, plots
 from oal.base.provenance import provenance
 from oal.base.stats import difference_interval
 from oal.errors import InputError
@@ -78,7 +78,7 @@ class Scores(NamedTuple):
     first: float
     """Steps to the first evaluation at 0.9; infinite if there is none."""
     kept: float
-    """Share of the evaluations from then on that are at 0.9 or above."""
+    """Share of the evaluations from then on that are at 0.9 or above; 0 if none ever was."""
     least: float
     """The lowest evaluation of all but the clone's."""
 
@@ -96,14 +96,15 @@ def scores(run: Run) -> Scores:
     behaved = run.returns["behaviour"] / run.expert_return
 
     def until(mark: int, read: Callable[[], float]) -> float:
-        return read() if run.steps.size and run.steps[-1] >= mark else float("nan")
+        reached = run.steps.size and run.steps[-1] >= mark and (at <= mark).any()
+        return read() if reached else float("nan")
 
     def upto(step: float) -> tuple[np.ndarray, np.ndarray]:
         kept = run.steps <= step
         return run.steps[kept], behaved[kept]
 
     first, _ = statistics.steps_to(at, value, LEVEL)
-    later = value[at >= first]
+    later = value[at >= first] if np.isfinite(first) else value
     return Scores(
         clone,
         {mark: until(mark, lambda mark=mark: float(value[at <= mark][-1])) for mark in MARKS},
@@ -149,7 +150,7 @@ def rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
         row["first at 0.9"] = _steps(first[len(first) // 2])
         row["first at 0.9 (worst)"] = _steps(first[-1])
         row |= _spread("kept", [each.kept for each in found])
-        row["lowest evaluation"] = min(each.least for each in found)
+        row["lowest evaluation"] = _spread("least", [each.least for each in found])["least (worst)"]
         table.append(row)
     return table
 
@@ -259,8 +260,14 @@ def draw(path: Path, runs: Sequence[Run]) -> None:
 
 
 def read(folders: Sequence[Path]) -> list[Run]:
-    """Read every run below the folders that has learned something."""
-    return [run for run in report.read(folders).runs if np.isfinite(run.returns["evaluation"]).any()]
+    """Read every run below the folders that has learned something, where the expert's return is known."""
+    learned = [run for run in report.read(folders).runs if np.isfinite(run.returns["evaluation"]).any()]
+    for run in learned:
+        if not np.isfinite(run.expert_return):
+            console.say(
+                f"{run.name} is left out: its demonstrations have no rewards, so nothing to be a share of", err=True
+            )
+    return [run for run in learned if np.isfinite(run.expert_return)]
 
 
 def _finite(values: Sequence[float]) -> np.ndarray:

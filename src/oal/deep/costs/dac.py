@@ -69,9 +69,9 @@ class DAC(NetworkCost):
     def draw(self, memory: Replay, expert: ExpertData, rng: np.random.Generator) -> tuple[Pairs, Pairs]:
         learners, experts = super().draw(memory, expert, rng)
         window = memory.newest(self.config.window or len(memory))
-        ends = [memory.rows[window, -1], expert.rows[:, -1]]
-        counts = [len(window), len(expert.time)]
-        shares = [end.sum() / (count + end.sum()) for end, count in zip(ends, counts, strict=True)]
+        ends = [memory.rows[window, -1].sum(), expert.ends]
+        counts = [len(window), expert.stride.sum()]
+        shares = [end / (count + end) for end, count in zip(ends, counts, strict=True)]
         return with_absorbing(learners, shares[0], rng), with_absorbing(experts, shares[1], rng)
 
     def absorbing_cost(self, view: CostView) -> "Scalar":

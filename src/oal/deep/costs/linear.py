@@ -10,6 +10,7 @@ import numpy as np
 
 from oal.deep.costs.base import CostBase, CostConfig, CostState, CostView, Update, flat, mean
 from oal.deep.replay import ExpertData, Pairs, Replay
+from oal.envs.absorbing import discounted_steps
 from oal.errors import InputError, at_least, choice
 
 if TYPE_CHECKING:
@@ -130,6 +131,8 @@ class Linear(CostBase):
         if self.config.average == "episodes":
             for pairs, times in ((learner, memory.times[window]), (everything, expert.time)):
                 pairs.weight[:] *= (1.0 - self.gamma) / max(1, np.count_nonzero(times == 0))
+            # a kept step of a subsampled demonstration stands for those left out after it
+            everything.weight[:] *= discounted_steps(expert.stride, self.gamma)
         return learner, everything
 
 
