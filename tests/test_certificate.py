@@ -317,6 +317,9 @@ def test_thinned_episodes_keep_their_mass(rng) -> None:
     assert len(thinned.alive) == 6
     uneven = episode_masses(episodes(rng, 1, length=40)[0].subsample(7), 40)
     assert uneven.alive.sum() == pytest.approx(1.0)
+    kept = [episode.subsample(7) for episode in episodes(rng, 3)]
+    found = certify(episodes(rng, 3), kept, spec=SPEC)
+    assert (found.lengths.learner.mean, found.lengths.expert.mean) == (40.0, 40.0), "no longer than the horizon"
 
 
 # Calibration ---------------------------------------------------------------------------------------------------------
@@ -443,6 +446,12 @@ def test_returns_are_normalised_by_random_and_expert(rng) -> None:
     assert list(named.worst_l2) == ["x", "y", "z", "left", "right", "absorbing"]
     silent = [replace(t, rewards=None) for t in learner]
     assert certify(silent, held_out, spec=SPEC).returns is None
+    flat = [replace(t, rewards=np.zeros(40, np.float32)) for t in learner]
+    failed = certify(flat, flat, spec=SPEC, random=flat)
+    assert failed.returns is not None
+    assert failed.returns.normalised is None, "an expert that earns what a random policy does is shown too"
+    with pytest.raises(InputError, match=r"random_return is 0.0, the expert's own"):
+        certify(flat, flat, spec=SPEC, random_return=0.0)
     assert found.returns.verdict == (verdict.LESS if mine.mean() < theirs else verdict.MORE)
 
 

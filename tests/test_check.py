@@ -119,6 +119,7 @@ def shown(observations: Any = 0.0, actions: Any = 0.0, length: int = 4, **more: 
         (shown(), "their endings", "note", "--time-limit"),
         (shown(terminated=True), "their endings", "good", "counted"),
         (shown(), "held out", "note", "flatters"),
+        (Demos(shown()[:1]), "held out", "note", "give them to it with --demos"),
         (shown(observations=500.0), "their scale", "note", "are units and order the environment's?"),
         (shown(), "their rewards", "good", "none are needed"),
         (shown(rewards=[np.zeros(4)] * 2), "their rewards", "note", "taken as none"),

@@ -117,6 +117,11 @@ BAD = [
     (["figure", "bc", "--task", "chain"], "the figure bc has no option --task"),
     (["figure", "newer", "--task", "chess"], "task 'chess' is unknown"),
     (["figure", "bc", "--demos", "3"], "the figure bc has no option --demos"),
+    (["figure", "gail-vs-oal", "--quick"], "the figure gail-vs-oal has no option --quick"),
+    (["figure", "suite", "--scale", "smoke"], "the figure suite has no option --scale"),
+    (["figure", "suite", "--until-decided"], "the figure suite has no option --until-decided"),
+    (["figure", "lipschitz", "--regime", "one"], "the figure lipschitz has no option --regime"),
+    (["figure", "bc", "--steps", "100"], "the figure bc has no option --steps"),
     (["figure", "exploration", "--seeds", "0"], "number of seeds is 0"),
 ]
 

@@ -222,3 +222,19 @@ def test_what_came_from_arrays_can_be_learned_from(tmp_path):
     made = Demos.from_arrays({"place": PLACE, "one": PLACE}, np.zeros((6, 1), np.float32), env=DICTIONARY, lengths=6)
     made.save(tmp_path / "demos.npz")
     assert demos.load(tmp_path / "demos.npz", env=DICTIONARY) == made
+
+
+def test_flags_of_each_step_say_how_an_episode_ended_and_one_flag_does_not_say_where():
+    each = [np.arange(n) == n - 1 for n in LENGTHS]
+    ended = [each[0], np.zeros(LENGTHS[1], bool), each[2].tolist()]
+    same(
+        Demos.from_arrays(OBSERVATIONS, ACTIONS, REWARDS, terminated=ended),
+        Demos.from_arrays(OBSERVATIONS, ACTIONS, REWARDS, terminated=[True, False, True]),
+    )
+    with pytest.raises(InputError, match=r"episode 0: terminated has shape \(2,\).*each of the 3 steps"):
+        Demos.from_arrays(OBSERVATIONS, ACTIONS, terminated=[[True, False], False, True])
+    rows = [np.concatenate([observations[:-1] for observations in OBSERVATIONS]), np.concatenate(ACTIONS)]
+    for flag in (True, False):
+        with pytest.raises(InputError, match="where do episodes begin and end"):
+            Demos.from_arrays(*rows, truncated=flag)
+    same(Demos.from_arrays(*rows, lengths=9, truncated=True), Demos.from_arrays(*rows, lengths=[9]))

@@ -322,9 +322,9 @@ def test_minari_datasets_with_dictionaries_become_flat_vectors():
     from gymnasium.spaces.utils import flatten
 
     class Room(gymnasium.Env):
-        """Observations are a dictionary; three steps, then the end."""
+        """Observations are a dictionary, whose keys are not in alphabetical order; three steps, then the end."""
 
-        observation_space = spaces.Dict({"place": spaces.Box(-1, 1, (2,), np.float32), "room": spaces.Discrete(3)})
+        observation_space = spaces.Dict([("room", spaces.Discrete(3)), ("place", spaces.Box(-1, 1, (2,), np.float32))])
         action_space = spaces.Box(-1, 1, (1,), np.float32)
 
         def reset(self, *, seed=None, options=None):

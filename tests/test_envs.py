@@ -406,3 +406,44 @@ def test_arrays_have_the_shapes_that_their_annotations_say() -> None:
     check_shapes(occupancy_masses(4, terminated=True, gamma=0.8))
     with pytest.raises(AssertionError, match=r"Step.cost is float32\(2,\)"):
         check_shapes(steps[0]._replace(cost=steps[0].cost[:2]))
+
+
+@pytest.mark.parametrize("bounds", [(-0.35, 1.05), (1.1, 6.3), (-0.4, 0.4), (-1.0, 1.0), (-3.0, 3.0), (0.1, 0.7)])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_decoded_actions_never_leave_the_space_by_rounding(bounds, kind):
+    space = spaces.Box(*(np.array([each], kind) for each in bounds), dtype=kind)
+    low, high = float(space.low[0]), float(space.high[0])
+    spec = EnvSpec("Probe-v0", "continuous", 1, 1, (low,), (high,), (1,), horizon=5)
+    codec = ActionCodec(spec)
+    for encoded in (-1.0, 0.3, 1.0):
+        (action,) = codec.decode_inside(np.array([[encoded]], np.float32))
+        assert low <= float(action[0]) <= high
+        assert float(action[0]) == pytest.approx((low + high) / 2 + encoded * (high - low) / 2, abs=1e-6)
+    np.testing.assert_allclose(codec.encode(np.array([[low], [high]])), [[-1.0], [1.0]], atol=1e-6)
+
+
+def test_bounds_without_a_finite_width_are_refused():
+    class Wide(gym.Env):
+        observation_space = spaces.Box(-1, 1, (2,))
+        action_space = spaces.Box(np.float32(-3e38), np.float32(3e38), (1,))
+
+    with pytest.raises(InputError, match="is unbounded"):
+        describe(Wide(), horizon=5)
+
+
+def test_environments_may_change_the_actions_that_they_are_given():
+    class Greedy(gym.Env):
+        observation_space = spaces.Box(-1, 1, (2,))
+        action_space = spaces.Box(-1, 1, (1,))
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action):
+            action *= 5.0
+            return np.zeros(2, np.float32), 0.0, False, False, {}
+
+    act = lambda observation: np.full((len(observation), 1), 0.5, np.float32)  # noqa: E731
+    assert Envs(Greedy, horizon=3).step(act(np.zeros((1, 2)))).action.tolist() == [[0.5]]
+    (episode,) = EpisodeRunner(Greedy, horizon=3).run(act, [0])
+    assert episode.actions.tolist() == [[0.5]] * 3

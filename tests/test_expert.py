@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import games
 from oal.base import checkpoint
 from oal.base.config import parse
 from oal.base.folder import RunFolder
@@ -196,13 +197,19 @@ def test_misuse_is_named(finished: Path, tmp_path: Path) -> None:
         expert_config("Pendulum-v1", 0)
     with pytest.raises(InputError, match="n_step"):
         expert_config("Pendulum-v1", 600, settings={"replay.n_step": 3})
+    with pytest.raises(InputError, match=r"has no time limit.*--horizon"):
+        expert_config(games.Walk, 600)  # type: ignore[arg-type]
+    assert expert_config(games.Walk, 600, horizon=7).horizon == 7  # type: ignore[arg-type]
+    short = expert_config("Pendulum-v1", 600, horizon=50)
+    assert expert.command(short) == "oal expert Pendulum-v1 --steps 600 --seed 0 --horizon 50"
 
 
 def test_a_resumed_run_keeps_its_settings(finished: Path) -> None:
     words = ["expert", "Pendulum-v1", "--resume", "--seed", "3", "--out", str(finished), "--set", "replay.n_steps=5"]
+    words += ["--stop-at-return", "5"]
     result = subprocess.run([sys.executable, "-m", "oal", *words], capture_output=True, text=True, check=False)
     assert result.returncode == 2
-    assert "replay.n_steps" in result.stderr
+    assert "leave out replay.n_steps, --stop-at-return" in result.stderr
     assert "Traceback" not in result.stderr
 
 

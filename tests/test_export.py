@@ -133,6 +133,14 @@ def test_parts_of_a_dictionary_are_inputs_under_their_keys(tmp_path: Path, space
     np.testing.assert_allclose(reader()(tmp_path / "policy.npz")(given), expected, rtol=1e-5, atol=1e-5)
 
 
+def test_a_part_with_an_outputs_name_is_named(tmp_path: Path) -> None:
+    space = spaces.Dict({"action": spaces.Box(-1, 1, (2,)), "state": spaces.Box(-1, 1, (3,))})
+    policy = policy_of(describe(Showing(space), horizon=5))
+    with pytest.raises(InputError, match=r"a part of its observations is called 'action', as an output"):
+        save_onnx(policy, tmp_path / "policy.onnx")
+    save_npz(policy, tmp_path / "policy.npz")
+
+
 def test_the_file_says_what_it_is(tmp_path: Path) -> None:
     import onnx
 

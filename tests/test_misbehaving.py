@@ -1,10 +1,12 @@
 """Environments that misbehave: they hang, crash, or hand out what their observation space does not have."""
 
+import io
 import subprocess
 import sys
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -18,8 +20,10 @@ from oal.envs import EpisodeRunner, UniformPolicy, describe, hangs, stepping
 from oal.envs.observations import misfit
 from oal.errors import InputError
 from oal.lab import run as training
-from oal.lab.executors import LOG, Processes
+from oal.lab import worker
+from oal.lab.executors import LOG, Processes, WorkerProcess
 from oal.lab.sweep import Sweep
+from oal.lab.worker import Job
 from test_experiment import TINY
 from test_training import small
 
@@ -155,6 +159,16 @@ def test_a_run_whose_environment_hangs_says_so(tmp_path: Path, monkeypatch: pyte
     assert status["status"] == "failed"
     assert "hangs" in status["error"]
     assert "step_timeout" not in small().to_json()
+
+
+def test_a_worker_that_hung_has_failed_and_is_not_tried_again() -> None:
+    """Its run folder says why; another attempt would hang as long and write something else over that."""
+    process = WorkerProcess.__new__(WorkerProcess)
+    process.job, process._stdin = Job("run", {}, (), "."), io.BytesIO()
+    process._process = SimpleNamespace(poll=lambda: hangs.EXIT_CODE)  # type: ignore[assignment]
+    ending = process.ending()
+    assert ending is not None
+    assert ending.code == worker.FAILED
 
 
 def test_a_hang_inside_compiled_code_ends_the_process_with_its_stack() -> None:

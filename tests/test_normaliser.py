@@ -80,6 +80,10 @@ def test_it_is_the_demonstrated_mean_and_spread(rng: np.random.Generator) -> Non
         if i < 2:
             assert float(found.std[i]) == pytest.approx(spread, rel=1e-4)
     assert float(found.std[2]) == 1.0, "what never varies stays in its own units"
+    # sums of float32 would make it vary
+    long = [replace(episodes[0], observation=np.full((1_000, 3), 1.3, np.float32))]
+    assert Normaliser.of(long).std.tolist() == [1.0, 1.0, 1.0]
+    np.testing.assert_array_equal(Normaliser.of(long).mean, np.float32(1.3))
     still = [replace(each, observation=np.float32(1e-5) * each.observation) for each in episodes]
     np.testing.assert_allclose(Normaliser.of(still).std, [STD_FLOOR, STD_FLOOR, 1.0])
 
@@ -216,6 +220,14 @@ def test_json_of_a_linear_cost_is_in_the_environments_units(rng: np.random.Gener
     inputs = np.concatenate([observations, actions / 2.0], axis=1)
     expected = (inputs - described["mean"]) / described["std"] @ described["weights"]
     np.testing.assert_allclose(made(observations, actions), np.clip(expected, -5.0, 5.0), rtol=1e-3, atol=1e-4)
+    # far from the demonstrations too
+    far = (NORMALISER.mean + 20.0 * NORMALISER.std * rng.normal(size=(30, 3))).astype(np.float32)
+    known = described["normaliser"]
+    z = (far - known["mean"]) / known["std"]
+    near = np.where(np.abs(z) > known["knee"], np.sign(z) * known["knee"] * (1 + np.log(np.abs(z) / known["knee"])), z)
+    inputs[:, :3] = known["mean"] + near * known["std"]
+    expected = (inputs - described["mean"]) / described["std"] @ described["weights"]
+    np.testing.assert_allclose(made(far, actions), np.clip(expected, -5.0, 5.0), rtol=1e-3, atol=1e-3)
     # and so are the curves of a network
     curves = cost()
     _, dependence = curves._dependence(None, None)

@@ -362,6 +362,19 @@ def test_returns_that_are_all_the_same_say_nothing(returns: Any, says: bool) -> 
     assert training.tells(*(None if part is None else np.array(part) for part in returns)) is says
 
 
+def test_a_clone_too_has_no_return_where_rewards_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "still.py").write_text("from test_own_environment import Unpaid\ndef make():\n    return Unpaid(0.0)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    act = lambda o: np.zeros((len(o), 1), np.float32)  # noqa: E731
+    record_encoded(lambda: Unpaid(0.0), act, episodes=3, horizon=8).save(tmp_path / "still.npz")
+    source = str(tmp_path / "still.npz")
+    training.clone("still:make", tmp_path / "clone", source=source, trajectories=2, horizon=8, evaluation_episodes=2)
+    (record,) = RunFolder(tmp_path / "clone").records()
+    assert record["evaluation_return"] is None
+    assert record["evaluation_length"] > 0
+
+
 def test_vector_environments_without_a_reward() -> None:
     vector = envs.VectorEnvs(gym.vector.SyncVectorEnv([lambda: Unpaid(np.nan)] * 2), horizon=8)
     encoded = np.zeros((2, 1), np.float32)

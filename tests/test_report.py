@@ -70,6 +70,29 @@ def test_a_copy_does_not_count_as_another_seed(tmp_path):
     ]
 
 
+def test_of_runs_that_are_the_same_a_finished_one_counts(tmp_path):
+    make_run(tmp_path / "a")
+    write(tmp_path / "a" / "status.json", {"status": "stopped", "step": 5})
+    make_run(tmp_path / "b")
+    make_run(tmp_path / "c")
+    found = results.read([tmp_path])
+    assert [run.name for run in found.runs] == [str(tmp_path / "b")]
+    assert {each.reason for each in found.failures} == {f"the same config and seed as {tmp_path / 'b'}"}
+
+
+def test_runs_without_rewards_count_by_what_they_say(tmp_path):
+    folder = make_run(tmp_path / "a")
+    records = [json.loads(line) for line in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
+    silent = [record | {"return": None, "evaluation_return": None, "al_regret_l2": 0.5} for record in records]
+    (tmp_path / "a" / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in silent))
+    metadata = json.loads((tmp_path / "a" / "metadata.json").read_text())
+    write(tmp_path / "a" / "metadata.json", metadata | {"expert_return": None, "random_return": None})
+    assert len(results.read([tmp_path]).runs) == 1, folder
+    report.write([tmp_path], tmp_path / "report.html", csv=True)
+    page = (tmp_path / "report.html").read_text()
+    assert "No run could be counted" not in page
+
+
 def break_config(folder: Path) -> None:
     (folder / "config.json").write_text("{]")
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -144,6 +145,84 @@ def test_a_resumed_run_may_be_given_another_end(tmp_path: Path) -> None:
     assert [record["step"] for record in folder.records()] == [0, 100, 200, 300, 400, 500, 600]
 
 
+def test_an_end_before_the_steps_taken_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    run = training.start(small(total_steps=600), tmp_path / "run")
+
+    def stops(record: Any) -> None:
+        if record["step"] >= 400:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run.go(sinks=[stops])
+    before = (tmp_path / "run" / "config.json").read_bytes()
+    with pytest.raises(InputError, match=r"has taken 200 steps, and 100 .*for 100 more, say --steps 300"):
+        training.resume(tmp_path / "run", total_steps=100)
+    assert (tmp_path / "run" / "config.json").read_bytes() == before
+    assert RunFolder(tmp_path / "run").status["status"] == "stopped"
+    slow = training.resume(tmp_path / "run", step_timeout=900.0, checkpoint_seconds=0.0)
+    assert (slow.config.step_timeout, slow.config.checkpoint_seconds) == (900.0, 0.0)
+    slow.folder.release()
+
+
+def test_what_a_run_left_at_an_earlier_end_is_not_taken_for_its_last(tmp_path: Path) -> None:
+    training.start(small(total_steps=200), tmp_path / "run").go()
+    folder = RunFolder(tmp_path / "run")
+    assert folder.policy.exists()
+    longer = training.resume(tmp_path / "run", total_steps=600)
+
+    def stops(record: Any) -> None:
+        if record["step"] >= 500:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        longer.go(sinks=[stops])
+    assert not folder.policy.exists()
+    assert not folder.cost.exists()
+    assert training.policy_of(folder).info["step"] == 400, "the checkpoint's"
+
+
+def test_a_finished_run_without_a_checkpoint_is_not_begun_anew(tmp_path: Path) -> None:
+    training.start(small(total_steps=200), tmp_path / "run").go()
+    for path in (tmp_path / "run").glob("checkpoint*"):
+        path.unlink()
+    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    with pytest.raises(InputError, match="has finished and holds no checkpoint"):
+        training.resume(tmp_path / "run", total_steps=400)
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+
+
+def test_what_is_kept_of_demonstrations_is_what_was_learned_from(tmp_path: Path) -> None:
+    """Actions beyond the bounds are clipped, for the certificate too."""
+    shown = demos.load("InvertedPendulum-v5")[:4]
+    wild = replace(shown, trajectories=tuple(replace(t, actions=t.actions + np.float32(3.0)) for t in shown))
+    wild.save(tmp_path / "wild.npz")
+    with pytest.warns(UserWarning, match="lie outside its bounds"):
+        run = training.start(small(total_steps=200, demos=str(tmp_path / "wild.npz")), tmp_path / "run")
+    run.go()
+    with pytest.warns(UserWarning, match="lie outside its bounds"):
+        training.clone("InvertedPendulum-v5", tmp_path / "clone", source=str(tmp_path / "wild.npz"), trajectories=2)
+    for folder in (run.folder, RunFolder(tmp_path / "clone")):
+        for file in (folder.demos, folder.held_out):
+            assert demos.load(file).actions.max() == 3.0
+    assert training.certify(tmp_path / "run", episodes=3, given=str(tmp_path / "wild.npz")).held_out == 4
+
+
+def test_numbers_of_states_are_kept_as_they_were_learned_from(tmp_path: Path) -> None:
+    """An environment whose observations are one number out of 16, as a plain file has them."""
+    lengths = [5, 7, 4]
+    arrays = {"obs": np.arange(16) % 16, "acts": np.arange(16) % 4, "lengths": np.array(lengths)}
+    shown = demos.Demos.from_arrays(arrays["obs"], arrays["acts"], lengths=lengths)
+    shown.save(tmp_path / "lake.npz")
+    config = small(env="FrozenLake-v1", demos=str(tmp_path / "lake.npz"), trajectories=1, total_steps=200)
+    folder = training.start(config, tmp_path / "run").folder
+    folder.release()
+    assert demos.load(folder.held_out).observations.shape == (11, 16)
+    training.resume(tmp_path / "run").go()
+    assert np.isfinite(training.certify(tmp_path / "run", episodes=3).linear_l2.value)
+    done = CliRunner().invoke(app, ["cost", str(tmp_path / "run")], catch_exceptions=False)
+    assert "expert pays" in done.output
+
+
 def test_what_goes_wrong_is_written_down_and_loses_nothing(tmp_path: Path) -> None:
     run = training.start(small(), tmp_path / "run")
 
@@ -209,9 +288,24 @@ def test_clones_and_experts_are_evaluated_too(tmp_path: Path, monkeypatch: pytes
     assert given.against == "given"
     assert given.held_out > 4
     assert np.isfinite(given.kernel.clone)
+    demos.load("InvertedPendulum-v5")[:1].save(expert / "demos.npz")
+    with pytest.raises(InputError, match=r"has one demonstration to compare with.*at least 2 with --demos"):
+        training.certify(expert, episodes=6)
+    for asked in (training.certify, training.film):
+        with pytest.raises(InputError, match=r"learned on InvertedPendulum-v5 with observation_size 4.*has 11"):
+            asked(other_sized(tmp_path))
     (expert / "demos.npz").unlink()
     with pytest.raises(InputError, match="no demonstrations to compare with: name some with --demos"):
         training.certify(expert, episodes=6)
+
+
+def other_sized(path: Path) -> Path:
+    """A clone whose environment has become another one."""
+    folder = RunFolder(made(path / str(len(list(path.iterdir()))), "clone"))
+    write = json.loads((folder.path / "config.json").read_text())
+    write["config"]["env"] = "Hopper-v5"
+    (folder.path / "config.json").write_text(json.dumps(write))
+    return folder.path
 
 
 def test_a_mistyped_environment_is_not_a_missing_file() -> None:

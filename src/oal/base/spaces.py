@@ -71,9 +71,8 @@ def _space(where: str, value: Any, *, nesting: int, room: list[int]) -> "Space":
             room[0] -= len(inner)
             pairs: list[tuple[Any, Any]] = list(inner.items() if kind == "Dict" else enumerate(inner))
             built = [(key, _space(f"{where}: {key}", part, nesting=nesting + 1, room=room)) for key, part in pairs]
-            if kind == "Dict" and value.get("ordered") is True:
-                return spaces.Dict(OrderedDict(built))
-            return spaces.Dict(dict(built)) if kind == "Dict" else spaces.Tuple([part for _, part in built])
+            # in the order that is written: a plain dictionary would be sorted, and rows are in the space's order
+            return spaces.Dict(OrderedDict(built)) if kind == "Dict" else spaces.Tuple([part for _, part in built])
         if kind in ("Box", "MultiDiscrete", "MultiBinary"):
             room[0] -= _size(kind, value)
         if room[0] < 0:

@@ -3,7 +3,7 @@
 import json
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -223,9 +223,8 @@ def record(
     if policy == "random":
         if env is None:
             raise InputError("random actions need an environment: add --env ID")
-        made = envs.make(env, horizon=horizon)
-        spec = envs.describe(made, horizon=horizon)
-        made.close()
+        with closing(envs.make(env, horizon=horizon)) as made:
+            spec = envs.describe(made, horizon=horizon)
         uniform = envs.UniformPolicy(spec)
         uniform.rng = seeding.generator(seed, "demos.record")
         env_id, act, described = env, uniform.act, "uniformly random actions"
@@ -235,6 +234,8 @@ def record(
         if env_id != saved.spec.env_id and ":" not in env_id:
             raise InputError(f"{policy} was trained on {saved.spec.env_id}, not on {env_id}: leave out --env")
         horizon = horizon or saved.spec.horizon or None
+        with closing(envs.make(env_id, horizon=horizon)) as made:
+            saved.spec.expect(envs.describe(made, horizon=horizon), policy)
         act = saved.sample if stochastic else saved.act
         described = f"the policy {policy}, {'sampled' if stochastic else 'deterministic'}"
     command = f"oal demos record {policy} --env {env_id} --episodes {episodes} --seed {seed}"

@@ -6,7 +6,7 @@ from pathlib import Path
 import typer
 
 from oal.cli.train import DEVICE, prepare
-from oal.cli.typed import label, typed
+from oal.cli.typed import given, label, typed
 from oal.errors import InputError
 
 
@@ -18,11 +18,16 @@ def expert(
     episodes: int = typer.Option(25, help="Trajectories to record at the end."),
     resume: bool = typer.Option(False, "--resume", help="Continue the run in the folder from its last checkpoint."),
     stop_at_return: float | None = typer.Option(None, help="Stop early once an evaluation reaches this mean return."),
+    horizon: int | None = typer.Option(None, help="Steps of an episode, where the environment has no limit."),
     batch_size: int | None = typer.Option(None, help="Transitions per update; default 256."),
     set_: list[str] = typer.Option([], "--set", help="Change a setting, e.g. --set replay.n_steps=3; repeatable."),
-    checkpoint_every: int = typer.Option(50_000, help="Steps between checkpoints."),
-    step_timeout: float = typer.Option(300.0, help="Seconds that a step of the environment may take; 0 for any."),
-    checkpoint_seconds: float = typer.Option(120.0, help="Seconds between further checkpoints; 0 for none."),
+    checkpoint_every: int | None = typer.Option(None, help="Steps between checkpoints; default 50,000."),
+    step_timeout: float | None = typer.Option(
+        None, help="Seconds that a step of the environment may take; default 300, 0 for any."
+    ),
+    checkpoint_seconds: float | None = typer.Option(
+        None, help="Seconds between further checkpoints; default 120, 0 for none."
+    ),
     threads: int = typer.Option(1, help="Threads of computation."),
     device: str | None = DEVICE,
     quiet: bool = typer.Option(False, "--quiet", help="No progress bar."),
@@ -41,10 +46,13 @@ def expert(
     settings = dict(configs.parse(text) for text in set_)
     if batch_size is not None:
         settings["policy.batch_size"] = batch_size
+    paces = given(step_timeout=step_timeout, checkpoint_seconds=checkpoint_seconds)
     if resume:
-        if settings:
-            raise InputError(f"--resume goes on with the run's own settings: leave out {', '.join(settings)}")
-        going = experts.resume(folder, env, seed=seed, total_steps=steps)
+        others = {"--stop-at-return": stop_at_return, "--horizon": horizon, "--checkpoint-every": checkpoint_every}
+        changed = [*settings, *(name for name, value in others.items() if value is not None)]
+        if changed:
+            raise InputError(f"--resume goes on with the run's own settings: leave out {', '.join(changed)}")
+        going = experts.resume(folder, env, seed=seed, total_steps=steps, **paces)
     else:
         config = experts.expert_config(
             env,
@@ -52,9 +60,9 @@ def expert(
             seed=seed,
             settings=settings,
             stop_at_return=stop_at_return,
-            checkpoint_every=checkpoint_every,
-            checkpoint_seconds=checkpoint_seconds,
-            step_timeout=step_timeout,
+            horizon=horizon,
+            checkpoint_every=50_000 if checkpoint_every is None else checkpoint_every,
+            **paces,
         )
         going = run.start(config, folder)
     words = ["oal", "expert", env, "--resume", "--seed", seed, "--out", folder, "--episodes", episodes]

@@ -69,6 +69,16 @@ def figure(
 
     choice("figure", name, (*TABULAR, *DEEP, "suite"))
     folder = out or Path("figures") / name
+    _refuse(
+        name,
+        {"episodes": episodes, "bonus-scale": bonus_scale, "policy-step-scale": policy_step_scale, "demos": demos}
+        | {"cost-step-scale": cost_step_scale, "task": task, "quick": quick},
+        name not in TABULAR,
+    )
+    deep = {"policy": policy, "cloned": cloned, "until-decided": until_decided, "on-policy-steps": on_policy_steps}
+    _refuse(name, deep | {"against": against, "ray": ray, "scale": scale != "small"}, name not in DEEP)
+    _refuse(name, {"steps": steps, "demonstrations": demonstrations}, name in TABULAR)
+    _refuse(name, {"regime": regime, "only-table": only_table}, name != "suite")
     if name == "suite":
         _suite(folder, regime, demonstrations, seeds or 3, steps, threads, only_table)
     elif name in DEEP:
@@ -88,6 +98,15 @@ def figure(
             tasks=tuple(task) or None,
         )
         tabular_figure(name, folder, options, quick, threads)
+
+
+def _refuse(name: str, given: dict[str, Any], unknown: bool) -> None:
+    """Refuse options of other figures: hours of something else would be run without a word."""
+    from oal.errors import InputError
+
+    for option, value in given.items():
+        if unknown and value not in (None, False, []):
+            raise InputError(f"the figure {name} has no option --{option}: leave it out")
 
 
 def tabular_figure(name: str, folder: Path, options: dict[str, Any], quick: bool, threads: int | None) -> None:

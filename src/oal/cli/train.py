@@ -40,6 +40,8 @@ TRUST = typer.Option(False, "--trust", help="Let the environment's name in the f
 ENV_AGAIN = typer.Option(None, "--env", help="The run's environment, typed again: in place of --trust.")
 STEP_TIMEOUT = typer.Option(300.0, help="Seconds that a step or reset of the environment may take; 0 for any.")
 CHECKPOINT_SECONDS = typer.Option(120.0, help="Seconds between further checkpoints; 0 for none.")
+STEP_TIMEOUT_AGAIN = typer.Option(None, "--step-timeout", help="As in oal train; the run's own if not given.")
+CHECKPOINT_SECONDS_AGAIN = typer.Option(None, "--checkpoint-seconds", help="Likewise.")
 QUIET = typer.Option(False, "--quiet", help="No progress bar.")
 TENSORBOARD = typer.Option(False, "--tensorboard", help="Also write TensorBoard events into the run folder.")
 WANDB = typer.Option(None, help="Also log to this Weights & Biases project.")
@@ -168,6 +170,8 @@ def _say_cloned(folder: Path, evaluation: "Evaluation") -> None:
 def resume(
     run: Path = typer.Argument(..., help="A run folder."),
     steps: int | None = typer.Option(None, help="A new end, in environment steps; default: the run's own."),
+    checkpoint_seconds: float | None = CHECKPOINT_SECONDS_AGAIN,
+    step_timeout: float | None = STEP_TIMEOUT_AGAIN,
     trust: bool = TRUST,
     env: str | None = ENV_AGAIN,
     tensorboard: bool = TENSORBOARD,
@@ -187,7 +191,14 @@ def resume(
             raise InputError(f"{run} is cloning, which takes no steps in an environment: leave out --steps")
         _say_cloned(run, training.resume_clone(run, trust=trust, env=env, progress_bar=not quiet))
         return
-    resumed = training.resume(run, total_steps=steps, trust=trust, env=env)
+    resumed = training.resume(
+        run,
+        total_steps=steps,
+        step_timeout=step_timeout,
+        checkpoint_seconds=checkpoint_seconds,
+        trust=trust,
+        env=env,
+    )
     _go(resumed, quiet=quiet, tensorboard=tensorboard, wandb=wandb, threads=threads, device=device)
 
 

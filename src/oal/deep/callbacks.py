@@ -96,7 +96,7 @@ class Evaluate(Every):
     def act(self, learner: OAL) -> None:
         evaluation = learner.evaluate(episodes=self.episodes)
         if not learner.rewarded:
-            evaluation = evaluation._replace(returns=np.full(len(evaluation.returns), np.nan))
+            evaluation = evaluation.without_returns()
         learner.scored = Scored(learner.step, evaluation)
         found = score(evaluation_notes(evaluation), self.select if learner.demos is not None else "return")
         # on a tie the later policy: it has seen more

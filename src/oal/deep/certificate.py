@@ -190,7 +190,7 @@ def certify(
             stacklevel=2,
         )
     beside = {"clone": list(clone), "random": list(random)}
-    returns, lengths = _scores(rollouts, held_out, beside, random_return, confidence)
+    returns, lengths = _scores(rollouts, held_out, beside, random_return, spec.horizon or math.inf, confidence)
 
     draw = seeding.generator(seed, "certificate-episodes")
     rollouts, held_out, training = (_at_most(episodes, draw) for episodes in (rollouts, held_out, training))
@@ -317,10 +317,12 @@ def _scores(
     held_out: list[Trajectory],
     beside: Mapping[str, list[Trajectory]],
     random_return: float | None,
+    horizon: float,
     confidence: float,
 ) -> tuple[Score | None, Score]:
     everyone = {"learner": rollouts, "expert": held_out, **{name: some for name, some in beside.items() if some}}
-    steps = {name: [float(len(t) * t.stride) for t in episodes] for name, episodes in everyone.items()}
+    # the last steps of a thinned episode are a guess, within the horizon
+    steps = {name: [float(min(len(t) * t.stride, horizon)) for t in each] for name, each in everyone.items()}
     lengths = _score("length", steps, confidence)
     # a thinned episode has lost rewards
     earned = {
@@ -330,15 +332,17 @@ def _scores(
     if any(len(earned[name]) < len(everyone[name]) for name in everyone):
         return None, lengths
     returns = _score("return", earned, confidence)
-    if random_return is None and returns.random is not None:
+    given = random_return is not None
+    if not given and returns.random is not None:
         random_return = returns.random.mean
     if random_return is not None:
         span = returns.expert.mean - random_return
-        if span == 0.0:
+        if span == 0.0 and given:
             raise InputError(f"random_return is {random_return}, the expert's own: nothing can be normalised by it")
         learner = returns.learner
-        normalised = Mean((learner.mean - random_return) / span, abs(learner.half_width / span), learner.n)
-        returns = replace(returns, normalised=normalised)
+        if span != 0.0:
+            normalised = Mean((learner.mean - random_return) / span, abs(learner.half_width / span), learner.n)
+            returns = replace(returns, normalised=normalised)
     return returns, lengths
 
 

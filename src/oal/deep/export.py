@@ -19,6 +19,7 @@ from oal.base.spaces import leaves
 from oal.deep.normaliser import KNEE
 from oal.deep.policy import Policy
 from oal.envs.names import input_names
+from oal.envs.spec import centre_and_half
 from oal.errors import InputError, require
 
 OPSET = 17
@@ -27,6 +28,7 @@ IR_VERSION = 9
 VERSION = 1
 """Of the .npz format."""
 OBSERVATION = "observation"
+OUTPUTS = ("action", "mean", "log_std", "logits")
 
 
 def normaliser_of(policy: Policy) -> dict[str, np.ndarray]:
@@ -34,12 +36,6 @@ def normaliser_of(policy: Policy) -> dict[str, np.ndarray]:
     if policy.normaliser is None:
         return {}
     return {"mean": policy.normaliser.mean, "std": policy.normaliser.std, "knee": np.array(KNEE, np.float32)}
-
-
-def bounds_of(policy: Policy) -> tuple[np.ndarray, np.ndarray]:
-    """Return the centres and half widths of the actions' bounds [A]."""
-    low, high = (np.array(bound, np.float32) for bound in (policy.spec.action_low, policy.spec.action_high))
-    return (high + low) * np.float32(0.5), (high - low) * np.float32(0.5)
 
 
 def describe(policy: Policy) -> dict[str, Any]:
@@ -78,7 +74,7 @@ def save_npz(policy: Policy, path: str | os.PathLike[str]) -> None:
     if policy.spec.combinations is not None:
         arrays["combinations"] = policy.spec.combinations
     if policy.spec.kind == "continuous":
-        arrays["centre"], arrays["half"] = bounds_of(policy)
+        arrays["centre"], arrays["half"] = centre_and_half(policy.spec)
     npz.write(_ending(path, ".npz"), arrays | normaliser_of(policy))
 
 
@@ -117,7 +113,7 @@ def save_onnx(policy: Policy, path: str | os.PathLike[str]) -> None:
         columns = np.array([1], np.int64)
         mean = graph.output("Slice", outputs, ends[0], ends[1], columns, name="mean", shape=[spec.action_size])
         graph.output("Slice", outputs, ends[1], ends[2], columns, name="log_std", shape=[spec.action_size])
-        centre, half = bounds_of(policy)
+        centre, half = centre_and_half(policy.spec)
         scaled = graph.node("Add", graph.node("Mul", graph.node("Tanh", mean), half), centre)
         shape = np.array([-1, *spec.action_shape], np.int64)
         graph.output("Reshape", scaled, shape, name="action", shape=list(spec.action_shape))
@@ -172,6 +168,12 @@ class _Graph:
         space = policy.spec.space
         if space is None:
             return self.input(OBSERVATION, [policy.spec.observation_size])
+        for name in OUTPUTS:
+            if any(name == taken for taken, _ in leaves(space)):
+                raise InputError(
+                    f"{policy.spec.env_id}: a part of its observations is called '{name}', as an output of the model "
+                    "is: give it another name with gymnasium.wrappers.TransformObservation, or export --npz"
+                )
         parts = [self._part(name or OBSERVATION, leaf) for name, leaf in leaves(space)]
         return parts[0] if len(parts) == 1 else self.node("Concat", *parts, axis=1)
 

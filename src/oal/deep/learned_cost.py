@@ -17,7 +17,7 @@ from oal.base import checkpoint, files, jsontext
 from oal.base import config as configs
 from oal.base.limits import damage
 from oal.deep.costs import COSTS, CostBase, CostView, FeatureFunction, LinearConfig, NetworkCost, cost_player
-from oal.deep.normaliser import Normaliser
+from oal.deep.normaliser import KNEE, Normaliser
 from oal.deep.replay import Pairs
 from oal.envs import ActionCodec, Envs, EnvSpec, bootstrap_target, describe, flattener
 from oal.envs.names import input_names
@@ -169,6 +169,8 @@ class LearnedCost:
         """Describe a linear cost: cost = gain · clip((Σ weight · (input - mean) / std - centre) / scale).
 
         Mean and std are there when the features are the inputs; actions enter encoded (see `oal.envs.ActionCodec`).
+        Where `normaliser` is there too, an observation that lies z of its standard deviations from its mean, with
+        |z| above k, its `knee`, enters as if it lay ±k (1 + log(|z| / k)) of them away.
         """
         weights, config, view = self.weights(), self.player.config, self.view
         assert isinstance(config, LinearConfig)
@@ -185,6 +187,9 @@ class LearnedCost:
         }
         if config.features == "inputs":
             described |= {name: part.tolist() for name, part in zip(("mean", "std"), self._scaling(), strict=True)}
+            if self.normaliser is not None:
+                parts = {"mean": self.normaliser.mean, "std": self.normaliser.std}
+                described["normaliser"] = {"knee": KNEE} | {name: part.tolist() for name, part in parts.items()}
         return described
 
     def _scaling(self) -> tuple[np.ndarray, np.ndarray]:
@@ -396,15 +401,8 @@ class CostReward(gym.Wrapper):
         super().__init__(env)
         self.cost = cost
         self.absorbing = choice("absorbing", absorbing, ABSORBING)
-        wanted, found = cost.spec, describe(env, horizon=cost.spec.horizon)
-        fields = ("kind", "observation_size", "action_size", "action_low", "action_high", "action_start")
-        for name in (*fields, "action_counts", "action_starts"):
-            if getattr(wanted, name) != getattr(found, name):
-                raise InputError(
-                    f"the cost was learned on {wanted.env_id} with {name} {getattr(wanted, name)}, "
-                    f"{found.env_id} has {getattr(found, name)}: wrap the same environment, before any wrapper that "
-                    "changes observations or actions"
-                )
+        fix = "wrap the same environment, before any wrapper that changes observations or actions"
+        cost.spec.expect(describe(env, horizon=cost.spec.horizon), "the cost", fix)
         self._flatten = flattener(env.observation_space)
         self._before: np.ndarray | None = None
 

@@ -71,9 +71,11 @@ class Normaliser(NamedTuple):
     def of(cls, episodes: Sequence[Encoded]) -> "Normaliser":
         """Measure the demonstrated observations."""
         observation = np.concatenate([each.observation for each in episodes])
-        mean, std = observation.mean(axis=0), observation.std(axis=0)
+        # added up in float64: a running sum of a thousand float32 already makes what never varies vary
+        mean, std = observation.mean(axis=0, dtype=np.float64), observation.std(axis=0, dtype=np.float64)
         constant = std <= 1e-6 * np.abs(mean)  # rounding leaves a little; what never varies says nothing of its scale
-        return cls(mean, np.where(constant, 1.0, np.maximum(std, STD_FLOOR)).astype(np.float32))
+        scale = np.where(constant, 1.0, np.maximum(std, STD_FLOOR))
+        return cls(mean.astype(np.float32), scale.astype(np.float32))
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], size: int, where: object) -> "Normaliser | None":

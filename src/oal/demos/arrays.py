@@ -77,6 +77,8 @@ def _from_lists(
         values = [values] * count if values is None or np.isscalar(values) else list(values)
         if len(values) != count:
             raise InputError(f"{name} are of {len(values)} episodes and actions of {count}: give one entry per episode")
+        if name != "rewards":
+            values = [_last(f"episode {i}: {name}", value, len(actions[i])) for i, value in enumerate(values)]
         columns[name] = values
     return [
         {
@@ -87,6 +89,15 @@ def _from_lists(
         }
         for i in range(count)
     ]
+
+
+def _last(where: str, flag: Any, steps: int) -> Any:
+    """Return how an episode ended of one flag, or of one for each of its steps, of which the last one says it."""
+    if flag is None or np.ndim(flag) == 0:
+        return flag
+    if np.shape(flag) != (steps,):
+        raise InputError(f"{where} has shape {np.shape(flag)}: give one flag, or one for each of the {steps} steps")
+    return flag[-1]
 
 
 # All steps in a row
@@ -105,7 +116,9 @@ def _from_rows(
     steps = len(taken) if taken.ndim else 0
     flags = {name: _flags(name, flag, steps) for name, flag in (("terminated", terminated), ("truncated", truncated))}
     if lengths is None:
-        lengths = _lengths_of_flags([flag for flag in flags.values() if flag is not None], steps)
+        # one flag for all says how episodes end, not where
+        places = [flag for flag in (terminated, truncated) if np.ndim(flag)]
+        lengths = _lengths_of_flags([np.asarray(flag, bool) for flag in places], steps)
     lengths = as_lengths(lengths, steps)
     finals = len(shown) == steps + len(lengths)
     if not finals and len(shown) != steps:

@@ -63,6 +63,10 @@ class Evaluation(NamedTuple):
             distance,
         )
 
+    def without_returns(self) -> "Evaluation":
+        """Return the same with unknown returns: where rewards say nothing."""
+        return self._replace(returns=np.full(len(self.returns), np.nan))
+
     @property
     def mean_return(self) -> float:
         return float(self.returns.mean())
@@ -134,12 +138,12 @@ class EpisodeRunner:
             chosen = choose([Shown(seeds[i], len(actions[i]), raw[i], observations[i][-1]) for i in running])
             still = []
             for i, action in zip(running, chosen, strict=True):
+                actions[i].append(np.array(action))  # a copy: environments may change what they are given
                 watch.calls += 1
                 observation, reward, terminated, truncated, info = self.envs[i].step(action)
                 watch.calls += 1
                 raw[i] = observation
                 observations[i].append(self._flat(observation))
-                actions[i].append(action)
                 try:
                     rewards[i].append(np.nan if reward is None else float(reward))
                 except (TypeError, ValueError):
@@ -153,7 +157,7 @@ class EpisodeRunner:
         return [
             Episode(
                 np.stack(observations[i]),
-                np.stack([np.asarray(action) for action in actions[i]]),
+                np.stack(actions[i]),
                 np.array(rewards[i]),
                 *ends[i],
                 seed=seeds[i],

@@ -119,6 +119,16 @@ class EnvSpec:
             return values.astype(np.float32)
         return flatten("observations", space, values).astype(np.float32)
 
+    def expect(self, found: "EnvSpec", what: str, fix: str = "say the environment that it was made with") -> None:
+        """Refuse an environment of other sizes, bounds or actions than this one, which `what` was learned on."""
+        names = ("kind", "observation_size", "action_size", "action_low", "action_high", "action_start")
+        for name in (*names, "action_counts", "action_starts"):
+            if getattr(self, name) != getattr(found, name):
+                raise InputError(
+                    f"{what} was learned on {self.env_id} with {name} {getattr(self, name)}, {found.env_id} has "
+                    f"{getattr(found, name)}: {fix}"
+                )
+
     def _check(self) -> None:
         """Refuse what `describe` cannot have said: networks and memories are made in these sizes."""
         where = "the description of the environment:"
@@ -207,7 +217,9 @@ def describe(env: gym.Env | VectorEnv, *, horizon: int | None = None) -> EnvSpec
         return EnvSpec(kind="discrete", action_size=int(action_space.n), action_start=int(action_space.start), **common)
     if isinstance(action_space, spaces.Box):
         low, high = action_space.low.astype(np.float64).ravel(), action_space.high.astype(np.float64).ravel()
-        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        with np.errstate(over="ignore"):
+            bounded = np.isfinite((high - low).astype(np.float32)).all()
+        if not bounded:
             raise InputError(
                 f"{env_id}: the action space {action_space} is unbounded: say the range in which it is used, as with "
                 "gymnasium.wrappers.TransformAction(env, lambda action: action, gymnasium.spaces.Box(-1.0, 1.0, shape))"
@@ -269,17 +281,30 @@ def time_limit(env: gym.Env | VectorEnv) -> int | None:
     return None
 
 
+def centre_and_half(spec: EnvSpec) -> tuple[np.ndarray, np.ndarray]:
+    """Return float32 centres and half widths [A] of the action bounds, such that centre ± half lies within them.
+
+    Bounds of float64 are rounded inwards, and the half width by as much as its sum with the centre rounds outwards:
+    environments may insist.
+    """
+    bounds = [np.array(bound, np.float64) for bound in (spec.action_low, spec.action_high)]
+    low, high = (bound.astype(np.float32) for bound in bounds)
+    low = np.where(low < bounds[0], np.nextafter(low, np.float32(np.inf)), low)
+    high = np.where(high > bounds[1], np.nextafter(high, np.float32(-np.inf)), high)
+    centre, half = (high + low) * np.float32(0.5), (high - low) * np.float32(0.5)
+    while (outside := (centre + half > high) | (centre - half < low)).any():
+        half = np.where(outside, np.nextafter(half, np.float32(0.0)), half)
+    return centre, half
+
+
 class ActionCodec:
     """Encode environment actions for the learner and decode the learner's: one scale for learner and expert alike."""
 
     def __init__(self, spec: EnvSpec) -> None:
         self.spec = spec
         # rows [1, A]: NumPy multiplies equal shapes in half the time that broadcasting takes
-        self._low = np.array([spec.action_low], np.float32)
-        self._high = np.array([spec.action_high], np.float32)
-        self._centre = (self._high + self._low) * np.float32(0.5)
-        self._half = (self._high - self._low) * np.float32(0.5)
-        self._is_unit = bool((self._low == -1.0).all() and (self._high == 1.0).all())
+        self._centre, self._half = (part[None] for part in centre_and_half(spec))
+        self._is_unit = not self._centre.any() and bool((self._half == 1.0).all())
         self._is_centred = not self._centre.any()
         self._is_flat = len(spec.action_shape) == 1
         self._is_discrete = spec.kind == "discrete"
@@ -328,7 +353,8 @@ class ActionCodec:
                 return list(self._combinations[encoded.argmax(axis=1)])
             start = self.spec.action_start
             return [index + start for index in encoded.argmax(axis=1).tolist()]
-        scaled = encoded if self._is_unit else encoded * self._half
+        # a copy: environments may change what they are given
+        scaled = encoded.copy() if self._is_unit else encoded * self._half
         if not self._is_centred:
             scaled += self._centre
         return scaled if self._is_flat else scaled.reshape(len(scaled), *self.spec.action_shape)

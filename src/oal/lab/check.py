@@ -203,6 +203,9 @@ def _demonstrations(env: gym.Env, spec: EnvSpec, played: Sequence[Episode], demo
 
 
 def _held_out(demos: Demos) -> Finding:
+    if len(demos) == 1:
+        advice = "oal eval needs two to compare with: record more, and give them to it with --demos"
+        return Finding("held out", "note", "the only one is learned from (--trajectories 0)", advice)
     if len(demos) <= LEARNED_FROM:
         return Finding(
             "held out",

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 from oal.base import console, opening, stopping
 from oal.base.folder import RunFolder
+from oal.envs import hangs
 from oal.errors import InputError, MissingExtraError, at_least
 from oal.lab import worker
 from oal.lab.storage import Storage
@@ -119,6 +120,8 @@ class WorkerProcess:
         if code is None:
             return None
         self._close()
+        if code == hangs.EXIT_CODE:  # it hung in code that no signal interrupts, and said so in its run folder
+            return Ending(self.job, worker.FAILED)
         if code in (worker.FINISHED, worker.FAILED, worker.BUSY, worker.STOPPED):
             return Ending(self.job, code)
         return Ending(self.job, None, f"the worker process {_cause(code)}")

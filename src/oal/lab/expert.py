@@ -27,6 +27,7 @@ def expert_config(
     *,
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
+    horizon: int | None = None,
     checkpoint_every: int = 50_000,
     **options: Any,
 ) -> RunConfig:
@@ -35,8 +36,8 @@ def expert_config(
     `settings` are dotted, policy.NAME or replay.NAME. Unless told otherwise it warms up for 5,000 steps, or a twentieth
     of the run if that is less, and is evaluated every fortieth of the run, between 1,000 and 10,000 steps.
     """
-    made = make(env)
-    sac = SACConfig() if describe(made).kind == "continuous" else DISCRETE_SAC
+    made = make(env, horizon=horizon)
+    sac = SACConfig() if describe(made, horizon=horizon).kind == "continuous" else DISCRETE_SAC
     made.close()
     replay = ReplayConfig(capacity=max(1, min(1_000_000, total_steps)), warmup_steps=min(5_000, total_steps // 20))
     options = {
@@ -47,15 +48,15 @@ def expert_config(
         **options,
     }
     learner = with_settings(LearnerConfig("sac", None, "default", sac, None, replay, None), settings or {})
-    return RunConfig(env, learner, total_steps, trajectories=None, seed=seed, **options)
+    return RunConfig(env, learner, total_steps, trajectories=None, seed=seed, horizon=horizon, **options)
 
 
-def resume(path: str | Path, env: str, *, seed: int, total_steps: int | None = None) -> Run:
-    """Go on with an expert's run; `env` and `seed` must be what it was begun with."""
+def resume(path: str | Path, env: str, *, seed: int, total_steps: int | None = None, **paces: Any) -> Run:
+    """Go on with an expert's run; `env` and `seed` must be what it was begun with. `paces` are as in `run.resume`."""
     saved = RunConfig.from_json(RunFolder.open(path, kind=EXPERT).config)
     if (saved.env, saved.seed) != (env, seed):
         raise InputError(f"{path} trains {saved.env} with seed {saved.seed}, not {env} with seed {seed}")
-    return run.resume(path, total_steps=total_steps, trust=True)  # the same id was typed just now
+    return run.resume(path, total_steps=total_steps, trust=True, **paces)  # the same id was typed just now
 
 
 def command(config: RunConfig) -> str:
@@ -63,7 +64,10 @@ def command(config: RunConfig) -> str:
     parts = ["oal expert", config.env, f"--steps {config.total_steps}", f"--seed {config.seed}"]
     if config.stop_at_return is not None:
         parts.append(f"--stop-at-return {config.stop_at_return:g}")
-    settings, usual = (asdict(each) for each in (config.learner, expert_config(config.env, config.total_steps).learner))
+    if config.horizon is not None:
+        parts.append(f"--horizon {config.horizon}")
+    plain = expert_config(config.env, config.total_steps, horizon=config.horizon)
+    settings, usual = (asdict(each) for each in (config.learner, plain.learner))
     for group in ("policy", "replay"):
         for name, value in settings[f"{group}_config"].items():
             if value != usual[f"{group}_config"][name]:
@@ -85,6 +89,7 @@ def record(path: str | Path, *, episodes: int, trust: bool = False) -> Demos:
         policy.act,
         episodes=episodes,
         seed=config.seed,
+        horizon=config.horizon,
         described_as=f"soft actor-critic, the best evaluated policy (after {steps} steps), deterministic",
         metadata={
             "algorithm": "sac",

@@ -6,8 +6,9 @@ its last checkpoint exactly as if it had never been stopped.
 
 import shlex
 import traceback
+import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -29,7 +30,7 @@ from oal.deep.paused import PausedCloning
 from oal.deep.policy import Policy
 from oal.deep.presets import ALGORITHMS, LearnerConfig
 from oal.deep.verdict import Certificate
-from oal.demos import Demos, Trajectory
+from oal.demos import Demos
 from oal.demos.record import record_encoded
 from oal.envs import (
     Act,
@@ -47,6 +48,7 @@ from oal.envs import (
 from oal.errors import InputError, at_least, whole
 
 EXPERT = "expert"
+COST_JSON = "cost.json"
 RANDOM_EPISODES = 10
 """Episodes that measure what a random policy earns, the zero of the normalised return."""
 _LATER = ("checkpoint_seconds", "step_timeout")
@@ -153,6 +155,9 @@ class Run:
                 # a run that was killed after its end or its early stop has nothing more to learn
                 stopped = config.stop_at_return is not None and highest >= config.stop_at_return
                 if learner.step < config.total_steps and not stopped:
+                    # those of an earlier end would be taken for the last ones
+                    for last in (folder.policy, folder.cost, folder.path / COST_JSON):
+                        last.unlink(missing_ok=True)
                     if learner.pretrain(progress_bar=progress_bar):
                         # the clone is the first policy, and what learning is measured by
                         learner.policy().save(folder.clone)
@@ -199,7 +204,7 @@ class Run:
             cost = LearnedCost.of(learner)
             cost.save(folder.cost)
             if self.config.learner.cost == "linear":
-                files.write_json(folder.path / "cost.json", cost.to_json())
+                files.write_json(folder.path / COST_JSON, cost.to_json())
         folder.write_table()
         folder.set_status("finished", step=learner.step)
 
@@ -285,6 +290,8 @@ def start(config: RunConfig, path: str | Path, *, demonstrations: tuple[Demos, D
         metadata = _metadata(chosen, held_out, *about) | {
             "environment_state": "saved" if learner.envs.state() is not None else "episodes restart at each checkpoint",
         }
+    # what is kept is what was learned from: flat, and within the bounds
+    kept, held_out = (_fitting(part, learner.envs) for part in (kept, held_out))
     learner.rewarded = metadata.get("rewarded") is not False
     if config.stop_at_return is not None and not learner.rewarded:
         raise InputError(f"{config.env} gives no reward, or always the same: it cannot be stopped at a return")
@@ -321,26 +328,44 @@ def _environment(folder: RunFolder, recorded: str, *, trust: bool, env: str | No
     return env
 
 
-def resume(path: str | Path, *, total_steps: int | None = None, trust: bool = False, env: str | None = None) -> Run:
+def resume(
+    path: str | Path,
+    *,
+    total_steps: int | None = None,
+    step_timeout: float | None = None,
+    checkpoint_seconds: float | None = None,
+    trust: bool = False,
+    env: str | None = None,
+) -> Run:
     """Go on with a run from its last checkpoint, or from its beginning if it has none; a longer end may be given.
 
     `trust` allows the environment's name in the folder to import a module or run a file; or say it again as `env`.
     """
+    given = {"total_steps": total_steps, "step_timeout": step_timeout, "checkpoint_seconds": checkpoint_seconds}
     folder = RunFolder.open(path)
     folder.lock()
     try:
         config = config_of(folder, trust=trust, env=env)
         if total_steps is not None:
             at_least("steps", total_steps, 1)
-            config = replace(config, total_steps=total_steps)
-        if (config.env, config.total_steps) != (folder.config["env"], folder.config["total_steps"]):
-            folder.describe(config.to_json(), folder.metadata, kind=config.kind)
+        config = replace(config, **{name: value for name, value in given.items() if value is not None})
+        begun = checkpoint.exists(folder.checkpoint)
+        if not begun and folder.status["status"] == "finished":
+            raise InputError(
+                f"{folder} has finished and holds no checkpoint to go on from: train anew, into another one"
+            )
         with hangs.limited(config.step_timeout, config.env):
             learner = _learner(config, None if config.learner.cost is None else _kept(folder, folder.demos))
         learner.rewarded = folder.metadata.get("rewarded") is not False
-        begun = checkpoint.exists(folder.checkpoint)
         if begun:
             learner.restore(folder.checkpoint, inside=folder.path)
+        if total_steps is not None and total_steps < learner.step:
+            raise InputError(
+                f"{folder} has taken {learner.step:,} steps, and {total_steps:,} are where it is to end: for "
+                f"{total_steps:,} more, say --steps {learner.step + total_steps}"
+            )
+        if config.to_json() != folder.config:
+            folder.describe(config.to_json(), folder.metadata, kind=config.kind)
         folder.rewind(learner.step if begun else -1)
     except BaseException:
         folder.release()
@@ -351,6 +376,15 @@ def resume(path: str | Path, *, total_steps: int | None = None, trust: bool = Fa
 def _resume_command(path: str | Path, env: str) -> str:
     # an id that imports a module was typed by the user once, and comes from the folder then
     return f"oal resume {shlex.quote(str(path))}{' --trust' if ':' in env else ''}"
+
+
+def _fitting(shown: Demos | None, env: Any) -> Demos | None:
+    """Return demonstrations as an environment with these spaces shows itself; what does not fit was said before."""
+    if shown is None:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return shown.check(observation_space=env.observation_space, action_space=env.action_space)
 
 
 def _learner(config: RunConfig, chosen: Demos | None) -> OAL:
@@ -406,8 +440,9 @@ def clone(
     about = CloneConfig(env, config or BCConfig(), source, trajectories, subsample, seed, horizon)
     chosen, held_out = select(source, env, trajectories=trajectories)
     cloner = BC(env, chosen.subsample(subsample), config=about.bc_config, seed=seed, horizon=horizon)
-    with hangs.limited(step_timeout, env):
+    with hangs.limited(step_timeout, env), closing(make(env, horizon=horizon)) as made:
         metadata = _metadata(chosen, held_out, cloner.spec, env, seed, horizon, subsample)
+        held_out = _fitting(held_out, made)
     metadata["evaluation_episodes"] = evaluation_episodes
     folder = RunFolder.create(path, about.to_json(), metadata, kind=CLONE_KIND)
     if held_out is not None:
@@ -452,6 +487,8 @@ def _clone(folder: RunFolder, cloner: BC, episodes: int, progress_bar: bool, ste
             cloner.learn(progress_bar=progress_bar, paused=PausedCloning(folder.checkpoint))
             with hangs.limited(step_timeout, cloner.spec.env_id):
                 evaluation = cloner.evaluate(episodes=episodes)
+            if folder.metadata.get("rewarded") is False:
+                evaluation = evaluation.without_returns()
             folder.verify()
             cloner.save(folder.policy)
             folder.log({"step": 0, **callbacks.evaluation_notes(evaluation)})
@@ -508,18 +545,18 @@ def _kept(folder: RunFolder, file: Path) -> Demos:
     return demos.load(file, inside=folder.path)
 
 
-def _demonstrations(folder: RunFolder, given: str) -> tuple[Demos, Sequence[Trajectory], str]:
+def _demonstrations(folder: RunFolder, given: str) -> tuple[Demos, Demos | None, str]:
     """What a policy is compared with, what else is known of the expert, and what the first are."""
     if given:
-        return demos.load(given), (), "given"
+        return demos.load(given), None, "given"
     if not folder.demos.exists():
         raise InputError(f"{folder} holds no demonstrations to compare with: name some with --demos")
     learned = _kept(folder, folder.demos)
     if folder.kind == EXPERT:
-        return learned, (), "own"
+        return learned, None, "own"
     if folder.held_out.exists():
         return _kept(folder, folder.held_out), learned, "held-out"
-    return learned, (), "training"
+    return learned, None, "training"
 
 
 def certify(
@@ -546,6 +583,18 @@ def certify(
     subject = _subject(folder, trust=trust, env=env)
     policy = policy_of(folder, best=best, env=subject.env)
     spec = policy.spec
+    held_out, training, against = _demonstrations(folder, given)
+    if len(held_out) < 2:
+        raise InputError(
+            f"{folder} has one demonstration to compare with, and how much the expert's own episodes differ takes two: "
+            "name a file of at least 2 with --demos, or learn from fewer (--trajectories)"
+        )
+    with closing(make(subject.env, horizon=subject.horizon)) as made:
+        found = describe(made, horizon=subject.horizon)
+        spec.expect(found, f"the policy of {folder}")
+        names = input_names(found, made)
+        held_out, training = (_fitting(part, made) for part in (held_out, training))
+    assert held_out is not None
 
     def record(act: Act, count: int, *names: Any) -> Demos:
         # the run's own seed is in the stream, so that no initial state of its training or evaluation comes again
@@ -557,18 +606,17 @@ def certify(
     rollouts = record(policy.act if deterministic else policy.sample, episodes)
     beside = folder if clone is None else RunFolder.open(clone, kind=CLONE_KIND)
     other = beside.clone if clone is None else beside.policy
-    held_out, training, against = _demonstrations(folder, given)
     result = certificate.certify(
         rollouts,
         held_out,
-        training=training,
+        training=training or (),
         spec=spec,
         cost=LearnedCost.load(folder.cost, inside=folder.path) if folder.cost.exists() else None,
         random_return=folder.metadata.get("random_return"),
         clone=record(Policy.load(other, inside=beside.path).act, episodes, 1) if other.exists() else (),
         random=record(UniformPolicy(spec, seed=seed).act, RANDOM_EPISODES, 2),
         against=against,
-        names=_names(subject),
+        names=names,
         seed=seed,
     )
     folder.verify()
@@ -578,14 +626,6 @@ def certify(
     )
     result.picture(folder.path / "certificate")
     return result
-
-
-def _names(subject: _Subject) -> list[str]:
-    env = make(subject.env, horizon=subject.horizon)
-    try:
-        return input_names(describe(env, horizon=subject.horizon), env)
-    finally:
-        env.close()
 
 
 def film(
@@ -601,6 +641,8 @@ def film(
     folder = RunFolder.open(path)
     config = _subject(folder, trust=trust, env=env)
     policy = policy_of(folder, best=best, env=config.env)
+    with closing(make(config.env, horizon=config.horizon)) as made:
+        policy.spec.expect(describe(made, horizon=config.horizon), f"the policy of {folder}")
     start = seeding.integer(seed, "video")
     return record_video(config.env, policy.act, video or folder.video, reset_seed=start, horizon=config.horizon)
 

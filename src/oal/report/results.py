@@ -176,21 +176,27 @@ def read(paths: Iterable[str | os.PathLike[str]]) -> Results:
         looked = "; ".join(f"{each.name}: {each.reason}" for each in results.failures)
         raise InputError(f"no runs to report: name run folders, or folders above them ({looked or 'none was named'})")
     experts = 0
-    seen: dict[str, str] = {}
+    runs: list[Run] = []
     for folder in folders:
         try:
             if folder.kind == "expert":
                 experts += 1
                 continue
-            run = read_run(folder)
+            runs.append(read_run(folder))
         except (InputError, OSError, RecursionError) as error:
             results.failures.append(Failure(str(folder), "unreadable", str(error) or type(error).__name__))
-            continue
+    recorded = {run: None for run in runs if any(run.has(kind) for kind in CURVES)}
+    # of runs that are the same a finished one counts, else the first
+    sound = [run for run in recorded if run.status != "failed"]
+    counts: dict[str, str] = {}
+    for run in sorted(sound, key=lambda run: run.unfinished):
+        counts.setdefault(identity(run), run.name)
+    for run in runs:
         if run.status == "failed":
             results.failures.append(Failure(run.name, "failed", run.error or "no reason was recorded"))
-        elif not any(run.has(kind) for kind in RETURNS):
-            results.failures.append(Failure(run.name, run.status, "no record of any return yet"))
-        elif (twin := seen.setdefault(identity(run), run.name)) != run.name:
+        elif run not in recorded:
+            results.failures.append(Failure(run.name, run.status, "no record of any return or distance yet"))
+        elif (twin := counts[identity(run)]) != run.name:
             results.failures.append(Failure(run.name, "left out", f"the same config and seed as {twin}"))
         else:
             results.runs.append(run)
