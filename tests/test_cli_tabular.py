@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import subprocess
 import sys
 
@@ -139,7 +140,10 @@ def test_bad_input_is_one_line_and_exit_code_2(capsys, monkeypatch, words, messa
 def test_demo_ends_with_pictures(tmp_path):
     """In a process of its own, as the command sets the threads of libraries that are not loaded yet."""
     words = ["demo", "--out", str(tmp_path), "--steps", "1000", "--episodes", "300", "--seeds", "2"]
-    done = subprocess.run([sys.executable, "-m", "oal", *words], capture_output=True, text=True, check=False)
+    # programs of full size take twice as long where the fast tests' are compiled without care (conftest.py)
+    carefully = {name: value for name, value in os.environ.items() if name != "JAX_DISABLE_MOST_OPTIMIZATIONS"}
+    command = [sys.executable, "-m", "oal", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=carefully)
     assert done.returncode == 0, done.stderr
     assert "behavioural cloning" in done.stdout
     assert "kernel" in done.stdout

@@ -368,8 +368,8 @@ def test_a_clone_too_has_no_return_where_rewards_say_nothing(tmp_path: Path, mon
     monkeypatch.syspath_prepend(Path(__file__).parent)
     act = lambda o: np.zeros((len(o), 1), np.float32)  # noqa: E731
     record_encoded(lambda: Unpaid(0.0), act, episodes=3, horizon=8).save(tmp_path / "still.npz")
-    source = str(tmp_path / "still.npz")
-    training.clone("still:make", tmp_path / "clone", source=source, trajectories=2, horizon=8, evaluation_episodes=2)
+    options: Any = {"trajectories": 2, "horizon": 8, "evaluation_episodes": 2, "config": BCConfig(updates=5)}
+    training.clone("still:make", tmp_path / "clone", source=str(tmp_path / "still.npz"), **options)
     (record,) = RunFolder(tmp_path / "clone").records()
     assert record["evaluation_return"] is None
     assert record["evaluation_length"] > 0
